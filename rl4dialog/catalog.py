@@ -321,7 +321,7 @@ WordlePlayerRegistry = Registry(
         "repeat": "rl4dialog.tasks.wordle.players:RepeatPlayer",
         "wrong": "rl4dialog.tasks.wordle.players:WrongPlayer",
     },
-    provided=("lexicon", "letters", "max_turns", "build_player"),
+    provided=("game",),
 )
 
 InfoFnRegistry = Registry(

@@ -18,6 +18,7 @@ from rl4dialog.core.files import json_object
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
     from rl4dialog.inference.loading import LoadedPolicy
+    from rl4dialog.inference.simulation import WithoutModel
     from rl4dialog.inference.turn_level_agent import TurnLevelAgent
     from rl4dialog.serving.server import Address
 
@@ -71,6 +72,11 @@ def check_at_least(args: Namespace, **lowest: int) -> None:
         value = getattr(args, name)
         if value is not None and value < least:
             raise ConfigError(f"--{name} must be at least {least}, not {value}")
+
+
+def check_log(path: Path) -> None:
+    if path.suffix != ".jsonl":
+        raise ConfigError(f"--output must be a .jsonl file, not {path}")
 
 
 def split_option(default: str, meaning: str) -> Option:
@@ -167,6 +173,16 @@ def load_model(args: Namespace) -> LoadedPolicy:
     return _language_model(args, _chosen_config(args))
 
 
+def load_for_players(args: Namespace) -> LoadedPolicy | WithoutModel:
+    """Load a run for others who speak instead of its model, which is not loaded if only a config is given."""
+    if args.run_path or args.model or not args.config_path:
+        return load_model(args)
+
+    from rl4dialog.inference.simulation import WithoutModel
+
+    return WithoutModel(read_config(args))
+
+
 def _chosen_config(args: Namespace) -> RunConfig:
     if args.model is not None:
         if vars(args).get("policy") is not None:
@@ -212,7 +228,7 @@ def _language_model(args: Namespace, config: RunConfig) -> LoadedPolicy:
 def load_compared(args: Namespace) -> LoadedPolicy:
     """Load the model that ``--compare`` selects: a run's, or any other model, with the config of the first one."""
     folder = Path(args.compare).expanduser()
-    if _is_run(folder):
+    if is_run(folder):
         chosen = {"run_path": args.compare, "checkpoint": args.compare_checkpoint, "model": None, "config_path": None}
         return load_model(Namespace(**chosen, overrides=[], trust=args.trust))
     if args.compare_checkpoint is not None:
@@ -226,7 +242,7 @@ def load_compared(args: Namespace) -> LoadedPolicy:
     return LoadedPolicy(config, str(folder) if folder.exists() else args.compare)
 
 
-def _is_run(folder: Path) -> bool:
+def is_run(folder: Path) -> bool:
     """Whether a folder is a run folder; a model folder has a config.json too, but with other contents."""
     from rl4dialog.runs.run_folder import CONFIG_FILE
 

@@ -16,14 +16,14 @@ from rl4dialog.commands.preparation import doctor, prepare
 from rl4dialog.commands.publishing import export, push_to_hub
 from rl4dialog.commands.results import critic, evaluate, generate, report, runs, simulate
 from rl4dialog.commands.rewards import classifier, validate_reward
-from rl4dialog.commands.talk import chat, serve, teach, ui
+from rl4dialog.commands.talk import chat, play, serve, teach, ui
 from rl4dialog.commands.train import train
 
 _GROUPS = {
     "First steps": (demo, init, list_components),
     "Train": (doctor, prepare, train, sweep, benchmark, reproduce, classifier),
     "Results": (runs, report, evaluate, critic, generate, simulate, validate_reward),
-    "Talk": (chat, ui, serve),
+    "Talk": (chat, ui, play, serve),
     "Learn from people": (select, teach, improve, export_feedback, excerpts),
     "Publish": (export, push_to_hub),
 }

@@ -12,9 +12,11 @@ from rl4dialog.commands.options import (
     SEED,
     TRUST,
     check_at_least,
+    check_log,
     command,
     flag,
     load_agent,
+    load_for_players,
     load_model,
     model_name,
     option,
@@ -168,6 +170,7 @@ def generate(args: Namespace) -> None:
     "write conversations of a trained model, or a rule policy, with its partner to a file",
     "docs/conversations.md",
     "rl4dialog simulate --run runs/my_project/my_run --n 100 --output conversations.jsonl",
+    "rl4dialog simulate --config_path config.yml --player mixture --n 100 --output conversations.jsonl",
     "rl4dialog simulate --config_path config.yml --policy rule --n 100 --output conversations.jsonl",
     options=[
         *MODEL,
@@ -176,27 +179,27 @@ def generate(args: Namespace) -> None:
         _OUTPUT,
         split_option("test", "dataset split to talk about"),
         SEED,
-        option("--player", "scripted player of the datapool, instead of the model"),
+        option("--player", "scripted player of the datapool, instead of the model; --config_path is enough"),
         sampling_option("do_sample=true"),
     ],
 )
 def simulate(args: Namespace) -> None:
-    from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.inference.simulation import Simulation, simulate_to_file
-    from rl4dialog.inference.turn_level_agent import simulate_agent
+    from rl4dialog.inference.simulation import Simulation, chosen_player, simulate_to_file
+    from rl4dialog.inference.turn_level_agent import TurnLevelAgent, simulate_agent
 
     check_at_least(args, n=1)
-    if args.output.suffix != ".jsonl":
-        raise ConfigError(f"--output must be a .jsonl file, not {args.output}")
+    check_log(args.output)
     if args.player is not None and args.sampling:
         raise ConfigError("--generation_kwargs has no meaning with --player, which does not sample from a model")
-    agent = load_agent(args)
-    if isinstance(agent, LoadedPolicy):
-        name = args.player or model_name(args)
-        simulation = Simulation(agent, args.split, args.n, args.seed, name, args.player, args.sampling)
+    agent = load_agent(args) if args.player is None else load_for_players(args)
+    if not isinstance(agent, TurnLevelAgent):
+        name, player = args.player or model_name(args), None
+        if args.player is not None:
+            player = chosen_player(agent, args.split, args.player)
+        simulation = Simulation(agent, args.split, args.n, args.seed, name, player, args.sampling)
         n_written = simulate_to_file(simulation, args.output)
-    elif args.player is not None or args.sampling:
-        raise ConfigError("--player and --generation_kwargs are for runs on text; use --policy, or --set")
+    elif args.sampling:
+        raise ConfigError("--generation_kwargs is for runs on text; use --policy, or --set")
     else:
         n_written = simulate_agent(agent, args.split, args.n, args.seed, args.output)
     _print_written(n_written, "conversations", args.output, "other conversations")

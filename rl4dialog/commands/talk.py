@@ -1,4 +1,4 @@
-"""Commands that let people talk with a model: ``chat``, ``ui``, ``teach`` and ``serve``."""
+"""Commands that let people talk: ``chat``, ``ui``, ``teach``, ``play`` and ``serve``."""
 
 from __future__ import annotations
 
@@ -14,25 +14,32 @@ from rl4dialog.commands.options import (
     JUDGING,
     MODEL,
     POLICY,
+    SEED,
     SPLITS,
     address_of,
     address_options,
     check_at_least,
+    check_log,
     command,
     compared_name,
     feedback_file,
     flag,
+    is_run,
     load_agent,
     load_compared,
+    load_for_players,
     load_model,
     model_name,
     option,
+    output_option,
+    split_option,
     warn_of_visitors,
     write_verbatim,
 )
 from rl4dialog.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rl4dialog.core.protocols import Player
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.inference.task_agent import TaskAgent
     from rl4dialog.serving.judging import Judging
@@ -144,6 +151,39 @@ def teach(args: Namespace) -> None:
     teaching = _load_teaching(args)
     TeachingTerminal(teaching, console_reader(sys.stdin, write_verbatim), write_verbatim).run()
     _print_what_to_do(teaching, args)
+
+
+@command(
+    "play",
+    "play the agent of a task yourself, in the terminal, and record the games",
+    "docs/conversations.md",
+    "rl4dialog play --config_path task_configs/wordle/llama_ppo.yml --hint info_gain --output games.jsonl",
+    "rl4dialog play --run runs/my_project/my_run --hint runs/my_project/my_run --output games.jsonl",
+    options=[
+        *MODEL,
+        output_option("conversation log to write or to continue"),
+        split_option("train", "split of the samples"),
+        option("--n", "number of games (default: as many as the split has samples)", type=int),
+        option("--hint", "who gives hints: a scripted player of the datapool, or a run", metavar="PLAYER_OR_RUN"),
+        SEED,
+    ],
+)
+def play(args: Namespace) -> None:
+    from rl4dialog.inference.loading import load_policy
+    from rl4dialog.inference.playing import ModelHints, play_in_terminal
+    from rl4dialog.inference.simulation import chosen_player
+    from rl4dialog.serving.terminal import console_reader
+
+    check_at_least(args, n=1)
+    check_log(args.output)
+    run = load_for_players(args)
+    hint: Player | None = None
+    if args.hint is not None and is_run(Path(args.hint).expanduser()):
+        hint = ModelHints(load_policy(args.hint, trust=args.trust))
+    elif args.hint is not None:
+        hint = chosen_player(run, args.split, args.hint, "--hint {!r} is neither a run folder nor a player")()
+    read_line = console_reader(sys.stdin, write_verbatim)
+    play_in_terminal(run, hint, args.split, args.n, args.seed, args.output, read_line, write_verbatim)
 
 
 @command(

@@ -42,6 +42,7 @@ class TextGenPool:
         dataset_id: Hub dataset to use without ``path``.
         held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
         split_seed: Random seed of this sampling.
+        index_file: Instead, by split, a JSON file with a list of the numbers of its rows in the file, from 0.
     """
 
     # Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens. References do not contain it.

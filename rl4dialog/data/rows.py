@@ -184,6 +184,7 @@ _ORIGINS: dict[str, re.Pattern[str] | set[str]] = {
     "Argilla": {"fields", "responses"},
 }
 _NOT_SPACE = re.compile(r"\S")
+_OF_LOGS = {"messages", "transitions"}  # keys of logs, which can be a single indented object
 _EXCEL = re.compile(r"sep=(.)\s*", re.IGNORECASE)
 _DELIMITERS = (",", ";", "\t", "|")
 
@@ -349,7 +350,7 @@ def _rows_over_lines(path: Path) -> Iterator[Row]:
     first = rows[0][0] if len(rows) == 1 else None
     if isinstance(first, list):
         rows = [(value, f"{path}, row {index}") for index, value in enumerate(first)]
-    elif isinstance(first, dict):
+    elif isinstance(first, dict) and _OF_LOGS.isdisjoint(first):
         lists = [key for key, value in first.items() if isinstance(value, list) and value]
         advice = origin(first) or (f"; save the list in {lists[0]!r} as a file of its own" if lists else "")
         raise DataError(f"{path} contains one object; a list of objects, or one object per line, is needed{advice}")

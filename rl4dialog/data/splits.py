@@ -14,11 +14,22 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from rl4dialog.core.arguments import NonNegativeInt, parsed
 from rl4dialog.core.cache import find_cached, replace_cached
 from rl4dialog.core.downloads import cache_only_without_network
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.pool import SPLITS, check_split, hub_split
-from rl4dialog.data.rows import UTF_8, FilePath, Row, expand_path, origin, read_rows, stream_lines, table_suffix
+from rl4dialog.data.rows import (
+    UTF_8,
+    FilePath,
+    Row,
+    expand_path,
+    origin,
+    parse_json,
+    read_rows,
+    stream_lines,
+    table_suffix,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -29,6 +40,9 @@ FILES_HINT = "Set a file for each split: path: {train: FILE, val: FILE, test: FI
 DRAW_HINT = ", or sample the missing splits from train, for example with held_out_share: 0.1"
 
 HeldOutShare = Annotated[float, Field(gt=0, lt=0.5)]
+IndexFiles = Annotated[dict[str, str], Field(min_length=1)]
+"""By split, a JSON file with a list of the numbers of its rows, from 0."""
+_RowNumbers = Annotated[list[NonNegativeInt], Field(min_length=1)]
 CsvFormat = tuple[str | None, str]
 SplitPath = FilePath | Mapping[str, FilePath]
 # Functions that read the rows of each split of a source.
@@ -86,12 +100,14 @@ def read_split(
     held_out_share: float | None = None,
     split_seed: int = 0,
     hint: str = FILES_HINT + DRAW_HINT,
+    index_file: Mapping[str, FilePath] | None = None,
 ) -> Iterable[Row]:
     """The rows of a split from a source in which splits can be missing.
 
     With a share, a missing ``val`` or ``test`` is sampled from ``train``, and removed there; otherwise it is an error.
+    With index files, every split is rows of ``train``.
     """
-    return split_reader(split, readers, source, held_out_share, split_seed, hint)()
+    return split_reader(split, readers, source, held_out_share, split_seed, hint, index_file)()
 
 
 def split_reader(
@@ -101,6 +117,7 @@ def split_reader(
     held_out_share: float | None = None,
     split_seed: int = 0,
     hint: str = FILES_HINT + DRAW_HINT,
+    index_file: Mapping[str, FilePath] | None = None,
 ) -> Callable[[], Iterable[Row]]:
     """Return a function that reads the rows of :func:`read_split` anew, without holding them.
 
@@ -108,16 +125,34 @@ def split_reader(
     """
     check_split(split)
     missing = [name for name in ("val", "test") if name not in readers]
-    if split in readers and (split != "train" or held_out_share is None or not missing):
+    if index_file is not None:
+        rows = listed_rows(split, index_file, readers, held_out_share)
+    elif split in readers and (split != "train" or held_out_share is None or not missing):
         return readers[split]
-    if held_out_share is None or "train" not in readers:
+    elif held_out_share is None or "train" not in readers:
         raise DataError(f"{source} has no split {split!r} (it has: {', '.join(readers) or 'none'}). {hint}")
     read = readers["train"]
     n_rows = sum(1 for _ in read())
+    if index_file is None:
+        rows = drawn_rows(n_rows, split, missing, held_out_share or 0.0, f"held_out/{split_seed}")
     chosen = bytearray(n_rows)
-    for row in drawn_rows(n_rows, split, missing, held_out_share, f"held_out/{split_seed}"):
+    for row in rows:
+        if row >= n_rows or chosen[row]:
+            raise DataError(f"index_file: row {row} stands there twice, or is not one of the {n_rows} rows, from 0")
         chosen[row] = True
     return lambda: _chosen_rows(read(), chosen, source)
+
+
+def listed_rows(
+    split: str, index_file: Mapping[str, FilePath], readers: Readers, held_out_share: float | None
+) -> list[int]:
+    """Read the numbers of the rows of a split of a source, which must have no other division."""
+    if held_out_share is not None or [*readers] != ["train"]:
+        raise DataError("index_file divides one file: remove held_out_share, and the other files of path")
+    if split not in index_file:
+        raise DataError(f"index_file has no file for split {split!r}; name one for each of {', '.join(SPLITS)}")
+    place = expand_path(index_file[split])
+    return parsed(_RowNumbers, parse_json("\n".join(stream_lines(place)), str(place)), str(place))
 
 
 def _chosen_rows(rows: Iterable[Row], chosen: Sequence[int], source: str) -> Iterator[Row]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.text import Text
 
+from rl4dialog.core.config import RunConfig, text_config
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.files import ContinuedFile, Record
 from rl4dialog.core.protocols import Player
@@ -26,23 +30,52 @@ from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number, number_table
 from rl4dialog.scores.conversation import ConversationMetric
+from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import tokenizer_hash
-from rl4dialog.training.building.conversations import build_conversing
+from rl4dialog.training.assembly import Assembly, part
+from rl4dialog.training.building.conversations import build_conversing, chosen_partners, plays_itself
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.talks import is_kept
+
+
+class WithoutModel(Assembly):
+    """A run on text in which scripted players or a person speak instead of the model, which is never loaded."""
+
+    generation_kwargs: Mapping[str, Any] = {}
+
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__(text_config(config))
+
+    @part
+    def policy(self) -> Any:
+        """What conversations read of a policy."""
+        tokenizer = self.tokenizer
+        end_of_turn = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), self.turn_marker)
+        model = SimpleNamespace(get_input_embeddings=lambda: torch.nn.Embedding(len(tokenizer), 1))
+        limit = self.lengths.reply
+        sizes = {"reply_limit": lambda **kwargs: limit, "remembering_prompts": nullcontext}
+        return SimpleNamespace(end_of_turn=end_of_turn, language_model=model, **sizes)
+
+    @part
+    def conversing(self) -> Conversing | None:
+        if any(plays_itself(chosen) for chosen, _ in chosen_partners(self.config)):
+            raise ConfigError("the partner is the model itself; pass --run or --model, which load it")
+        return build_conversing(self.config, self.texts, self.scorer)
 
 
 @dataclass(frozen=True)
 class Simulation:
     """What to simulate: conversations about the samples of a split, repeated with other seeds if there are fewer."""
 
-    loaded: LoadedPolicy  # the policy, with the config of the conversations
+    loaded: LoadedPolicy | WithoutModel  # the policy, with the config of the conversations
     split: str  # ``train``, ``val`` or ``test``
     n: int
     seed: int
     agent: str  # name of the speaker, written to the file
-    player: str | None = None  # scripted player of the datapool that speaks instead of the policy
+    new_player: Callable[[], Player] | None = None  # makes players that speak instead of the policy
     overrides: Sequence[str] = ()  # overrides of the sampling settings of the run's evaluations, as ``key=value``
+    batch_size: int | None = None  # conversations at the same time; by default as in evaluations
+    after: Callable[[Talk], None] | None = None  # called with each conversation, instead of showing the progress
 
     def sample(self, number: int) -> Sample:
         """Sample of a conversation."""
@@ -69,9 +102,9 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
     kwargs = apply_overrides(dict(loaded.generation_kwargs), simulation.overrides)
     GenerationSettings.from_kwargs(kwargs, only_sampling=NOT_IN_CONVERSATIONS)
     is_scored = loaded.scorer is not None and config.train_evaluation.score_predictions
-    conversing = begin_conversing(loaded, is_scored=True)
+    conversing = _checked(loaded.conversing)
     bootstraps = config.env is not None and config.env.args.bootstrap_truncated
-    new_player = None if simulation.player is None else _new_player(simulation)
+    new_player = simulation.new_player
 
     def lines(numbers: range) -> Iterator[Record | None]:
         samples = [simulation.sample(number) for number in numbers]
@@ -81,11 +114,13 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
             torch.manual_seed(derive_seed(simulation.seed, "simulation", "batch", numbers.start))
             talks = conversing(loaded.policy, samples, seeds, players, **kwargs)
         for number, talk in zip(numbers, talks, strict=True):
+            if simulation.after is not None:
+                simulation.after(talk)
             kept = is_kept(talk, config)
             yield conversation_line(number, talk, tokenizer, bootstraps, is_scored) if kept else None
 
-    size = config.train_evaluation.eval_batch_size
-    return write_simulated(path, simulation.n, size, simulation.about, lines, is_scored)
+    size = simulation.batch_size or config.train_evaluation.eval_batch_size
+    return write_simulated(path, simulation.n, size, simulation.about, lines, is_scored, simulation.after is not None)
 
 
 def write_simulated(
@@ -95,8 +130,11 @@ def write_simulated(
     about: Callable[[int], dict[str, Any]],
     lines: Callable[[range], Iterable[Record | None]],
     is_scored: bool = True,
+    is_quiet: bool = False,
 ) -> int:
     """Hold n conversations in batches, write them, and print a table; returns how many were written.
+
+    The table is of what was written, also after an interruption. If it is quiet, no progress is shown.
 
     ``about`` returns the keys that identify a conversation by its number, and ``lines`` the others of a batch, ``None``
     for a conversation that is left out. Every batch has its own seed, so an interruption changes nothing.
@@ -111,7 +149,9 @@ def write_simulated(
 
     with ContinuedFile(path, n_after, "conversation {} of this command, or a later one") as file:
         n_before, n_written = file.n_done, 0
-        with Progress("Simulating", "conversation", n, n_before, line_every_s=30.0) as progress:
+        every_s = math.inf if is_quiet else 30.0
+        progress = Progress("Simulating", "conversation", n, n_before, every_s, not is_quiet, has_bar=not is_quiet)
+        try:
             for start in range(n_before - n_before % size, n, size):
                 numbers = range(start, min(start + size, n))
                 for number, line in zip(numbers, lines(numbers), strict=True):
@@ -121,21 +161,26 @@ def write_simulated(
                         file.write({**about(number), **line})
                         n_written += 1
                     progress.advance()
-        if n_written:
-            print_simulation([simulated_dialogue(record) for record in file.records()], is_scored)
+        finally:
+            progress.close()
+            if n_written:
+                print_simulation([simulated_dialogue(record) for record in file.records()], is_scored)
     return n_written
 
 
-def begin_conversing(loaded: LoadedPolicy, is_scored: bool = False) -> Conversing:
-    """What lets a policy talk with the partner of its run, with the rewards of the conversations or without."""
-    conversing = loaded.conversing if is_scored else build_conversing(loaded.config, loaded.texts, None)
+def begin_conversing(loaded: LoadedPolicy) -> Conversing:
+    """What lets a policy talk with the partner of its run, without rewards."""
+    conversing = _checked(build_conversing(loaded.config, loaded.texts, None))
+    loaded.begin_conversations(conversing)
+    return conversing
+
+
+def _checked(conversing: Conversing | None) -> Conversing:
     if conversing is None:
         raise ConfigError(
             "the run has no conversation partner, so there is nobody to talk with; set one, such as --set "
             "'env.args.partner={id: rules, args: {...}}'; rl4dialog generate, and select --unit reply, need none"
         )
-    if not is_scored:
-        loaded.begin_conversations(conversing)
     return conversing
 
 
@@ -163,15 +208,16 @@ def print_simulation(dialogues: Sequence[Dialogue], is_scored: bool) -> None:
     console.print(table)
 
 
-def _new_player(simulation: Simulation) -> Callable[[], Player]:
-    pool = simulation.loaded.data.pools[simulation.split]
-    if (found := pool.players.get(str(simulation.player))) is not None:
+def chosen_player(
+    loaded: Assembly, split: str, name: str, problem: str = "--player {!r} is no player"
+) -> Callable[[], Player]:
+    """What makes a scripted player of the datapool."""
+    pool = loaded.data.pools[split]
+    if (found := pool.players.get(name)) is not None:
         return found
     known = f"its players: {', '.join(pool.players)}" if pool.players else "it has none"
-    raise ConfigError(
-        f"--player {simulation.player!r} is no player of datapool {simulation.loaded.config.datapool.id!r}"
-        f"{nearest_hint(str(simulation.player), pool.players)} ({known})"
-    )
+    hint = f"{nearest_hint(name, pool.players)} ({known})"
+    raise ConfigError(f"{problem.format(name)} of datapool {loaded.config.datapool.id!r}{hint}")
 
 
 def simulated_dialogue(record: Record) -> Dialogue:

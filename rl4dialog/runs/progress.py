@@ -45,13 +45,14 @@ class Progress:
         line_every_s: float = 0.0,
         line_at_end: bool = True,
         stays: bool = True,
+        has_bar: bool = True,
     ) -> None:
         self._label, self._unit, self._total, self._initial = label, unit, total, initial
         self._line_every_s, self._line_at_end = line_every_s, line_at_end
         self._n = initial
         self._began = self._last_line = time.perf_counter()
         self._name = label or unit.capitalize()
-        hidden = not (_shows_bars() and is_main_process())
+        hidden = not (has_bar and _shows_bars() and is_main_process())
         self._bar = tqdm(total=total, initial=initial, desc=self._name, unit=unit, leave=stays, disable=hidden)
 
     def advance(self, n: int = 1, shown: Mapping[str, str] | None = None) -> None:

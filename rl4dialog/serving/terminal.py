@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,9 @@ from rich.style import Style
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
 from rl4dialog.core.files import append_record
-from rl4dialog.data.dialogue_text import without_goal
+from rl4dialog.core.protocols import Player
+from rl4dialog.data.dialogue_text import persona_in, without_goal
+from rl4dialog.rollouts.talk import Talk
 from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples
 from rl4dialog.serving.page import visible
 from rl4dialog.serving.task_chat import NOTHING, Agent, TaskChat, in_words
@@ -108,18 +110,21 @@ class LineChat(ABC):
 
     def run(self) -> None:
         self._greet()
-        continues = True
-        while continues:
-            try:
-                line = self._read_line(speaker("you")).strip()
-                continues = self.take(line)
-            except EOFError:
-                self._write("\n")
-                return
-            except KeyboardInterrupt:
-                self._write("\n(type /quit or Ctrl-D to end the chat)\n")
-            except RL4DialogError as error:
-                self._write(f"error: {error}\n")
+        while self._take_line():
+            pass
+
+    def _take_line(self) -> bool:
+        """Read a line and take it; returns whether the chat continues."""
+        try:
+            return self.take(self._read_line(speaker("you")).strip())
+        except EOFError:
+            self._write("\n")
+            return False
+        except KeyboardInterrupt:
+            self._write("\n(type /quit or Ctrl-D to end the chat)\n")
+        except RL4DialogError as error:
+            self._write(f"error: {error}\n")
+        return True
 
     def take(self, line: str) -> bool:
         """Run a command, or reply to a message; returns whether the chat continues."""
@@ -408,3 +413,62 @@ class TeachingTerminal(LineChat):
         if self._teaching.learner is None:
             raise ConfigError("the model does not learn while it is taught; start with --learn_every 1")
         return self._teaching.learner
+
+
+class Stopped(BaseException):
+    """A person has stopped playing."""
+
+
+class PlayTerminal(LineChat, Player):
+    """A person who plays the agent, game by game; `check` raises an error for a text that cannot be said."""
+
+    commands: ClassVar = {
+        "hint": Command("", "show what the player or model of --hint would say"),
+        "help": _HELP,
+        "quit": Command("", "end; a game that is not over is not recorded"),
+    }
+
+    def __init__(self, check: Callable[[str], None], hints: Player | None, read_line: ReadLine, write: Write) -> None:
+        super().__init__(read_line, write)
+        self._check, self._hints = check, hints
+
+    def _greet(self) -> None:
+        self._write("\nA new game begins. Type /help for commands, /quit or Ctrl-D to end.\n")
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._n_shown = 0
+        self._greet()
+        if persona := persona_in(meta_info):
+            self._write(f"persona: {visible(persona)}\n")
+        if self._hints is not None:
+            self._hints.reset(meta_info, seed)
+
+    def say(self, history: list[str]) -> str:
+        self._show(history)
+        self._said, self._history = "", history
+        while not self._said:
+            if not self._take_line():
+                raise Stopped
+        self._n_shown += 1
+        return self._said
+
+    def finish(self, talk: Talk) -> None:
+        """Show how a game ended."""
+        self._show([turn.text for turn in talk.dialogue.turns])
+        outcome = "".join(f", {name}: {value:g}" for name, value in (talk.dialogue.outcome or {}).items())
+        self._write(f"{talk.error or f'The game is over. Return: {talk.total:g}{outcome}'}\n")
+
+    def _show(self, history: Sequence[str]) -> None:
+        for i, text in enumerate(history[self._n_shown :], start=self._n_shown):
+            # The agent speaks next, and the sides alternate.
+            self._write(f"{'partner' if (len(history) - i) % 2 else 'agent'}: {visible(text)}\n")
+        self._n_shown = len(history)
+
+    def _reply(self, text: str) -> None:
+        self._check(text)
+        self._said = text
+
+    def _do_hint(self) -> None:
+        if self._hints is None:
+            raise ConfigError("nobody gives hints; --hint names a player of the datapool, or the run of a model")
+        self._write(f"hint: {visible(self._hints.hint(self._history)) or '(empty reply)'}\n")

@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderCha
 from rl4dialog.data.pool import TextGenPool, limit_samples, size_of
 from rl4dialog.data.rows import Row, packaged_yaml
 from rl4dialog.data.small_talk.grammar import LISTENER, TELLER, TOPICS, Frame, Phrases, parse_phrases, pick
-from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, read_split
+from rl4dialog.data.splits import HeldOutShare, IndexFiles, SplitPath, file_readers, read_split
 
 RewardName = Literal["rudeness", "noised", "upvotes", "upvote_count"]
 
@@ -126,13 +126,14 @@ def read_replies(
     rudeness_column: str | None = None,
     held_out_share: float | None = None,
     split_seed: int = 0,
+    index_file: Mapping[str, str] | None = None,
 ) -> Iterator[CommentReply]:
     """Read the replies of one split.
 
     Rows whose comment or reply was removed (`REMOVED`) are left out; their number is logged as a warning.
     """
     n_removed = 0
-    for row in read_split(split, file_readers(path), str(path), held_out_share, split_seed):
+    for row in read_split(split, file_readers(path), str(path), held_out_share, split_seed, index_file=index_file):
         comment, reply = (_text(row, column, dialogue_format) for column in (parent_column, reply_column))
         if comment in REMOVED or reply in REMOVED:
             n_removed += 1
@@ -187,6 +188,8 @@ class CommentReplies(TextGenPool):
             rude words decides, which misses most of the rudeness of real texts.
         held_out_share: With ``path``: share of ``train`` for each of ``val`` and ``test`` without a file.
         split_seed: With ``path``: random seed of this sampling.
+        index_file: With ``path``, instead of ``held_out_share``: by split, a JSON file with a list of row numbers.
+        include_parent: Whether prompts contain the comment; otherwise, they are empty.
         n_train: Number of generated replies in ``train``; by default 5000. A larger number keeps the first ones;
             likewise below.
         n_val: Number of generated replies in ``val``; by default 500.
@@ -209,6 +212,8 @@ class CommentReplies(TextGenPool):
         rudeness_column: str | None = None,
         held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
+        index_file: IndexFiles | None = None,
+        include_parent: bool = True,
         n_train: Count | None = None,
         n_val: Count | None = None,
         n_test: Count | None = None,
@@ -220,8 +225,9 @@ class CommentReplies(TextGenPool):
         """Load one split. No generated comment is in two splits.
 
         Returns:
-            A pool with one sample per reply. The prompt is the comment, and the reference is the reply. The meta data
-            have ``history``, ``rudeness``, ``reward`` and, if they are known, ``upvotes`` and ``topic``.
+            A pool with one sample per reply. The prompt is the comment, unless it is not included, and the reference is
+            the reply. The meta data have ``history``, ``rudeness``, ``reward`` and, if they are known, ``upvotes`` and
+            ``topic``.
 
         Raises:
             DataError: If an argument is invalid, or a file is missing, malformed or empty.
@@ -231,8 +237,8 @@ class CommentReplies(TextGenPool):
         if path is not None and given:
             problem = f"{given[0]} is the number of generated replies, and path reads replies from files"
             raise DataError(f"datapool 'comment_reply': {problem}; use max_size to read fewer")
-        if path is None and held_out_share is not None:
-            raise DataError("datapool 'comment_reply': held_out_share divides files, which need path")
+        if path is None and (held_out_share or index_file) is not None:
+            raise DataError("datapool 'comment_reply': held_out_share and index_file divide files, which need path")
         if reward == "upvotes" and split == "train":
             _logger.info("reward: upvotes pays 1 or -1, the sign of a reply's upvotes; upvote_count pays their number")
         dialogue_format = DialogueFormat(format, None, render_chat)
@@ -243,10 +249,11 @@ class CommentReplies(TextGenPool):
         else:
             score = score_column if reward in _OF_UPVOTES else None
             columns = parent_column, reply_column, score, rudeness_column
-            replies = read_replies(split, path, dialogue_format, *columns, held_out_share, split_seed)
+            replies = read_replies(split, path, dialogue_format, *columns, held_out_share, split_seed, index_file)
         samples = (
-            Sample(f"{split}_{number}", dialogue_format.prompt([each.comment]), [each.reply], _meta_data(each, paid))
+            Sample(f"{split}_{number}", dialogue_format.prompt(history), [each.reply], _meta_data(each, history, paid))
             for number, each in enumerate(replies)
+            for history in [[each.comment] if include_parent else []]
             for paid in [_reward(each, reward, scale, f"comment_reply/noise/{seed}/{split}/{number}")]
         )
         kept = limit_samples(samples, max_size, "comment_reply", split, str(path or "generated replies"))
@@ -256,8 +263,9 @@ class CommentReplies(TextGenPool):
         """Yield each comment with its reply as a conversation, with the logged reward of the reply."""
         for sample in self._samples:
             meta_data, (reply,) = sample.meta_data or {}, sample.references
-            turns = (Turn(meta_data["history"][0], PARTNER), Turn(reply, AGENT, reward=meta_data["reward"]))
-            yield Dialogue(sample.id, turns, meta_data.get("topic"), meta_data, n_given=1)
+            given = [Turn(comment, PARTNER) for comment in meta_data["history"]]
+            turns = (*given, Turn(reply, AGENT, reward=meta_data["reward"]))
+            yield Dialogue(sample.id, turns, meta_data.get("topic"), meta_data, n_given=len(given))
 
 
 def _reward(reply: CommentReply, reward: RewardName, scale: float, seed: str) -> float:
@@ -268,7 +276,7 @@ def _reward(reply: CommentReply, reward: RewardName, scale: float, seed: str) ->
     return -scale * rudeness if rudeness else 0.0  # not -0.0
 
 
-def _meta_data(reply: CommentReply, reward: float) -> dict[str, Any]:
-    known: dict[str, Any] = {"history": [reply.comment], "rudeness": reply.rudeness, "reward": reward}
+def _meta_data(reply: CommentReply, history: list[str], reward: float) -> dict[str, Any]:
+    known: dict[str, Any] = {"history": history, "rudeness": reply.rudeness, "reward": reward}
     known |= {"upvotes": reply.upvotes, "topic": reply.topic}
     return {name: value for name, value in known.items() if value is not None}

@@ -105,21 +105,16 @@ class GuessWhatPartner(Partner):
 
 
 class GuessWhatPlayer(SeededPlayer):
-    """Base class: counts turns, and guesses on the last one, after which the game is lost."""
+    """Base class: guesses on the last turn, after which the game is lost."""
 
     def __init__(self, max_turns: int = MAX_TURNS) -> None:
         super().__init__()
-        self._max_turns, self._n_said = max_turns, 0
-
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
-        super().reset(meta_info, seed)
-        self._n_said = 0
+        self._max_turns = max_turns
 
     def say(self, history: list[str]) -> str:
-        self._n_said += 1
         # If the answers of a partner contradict each other, everything is possible again.
         things = consistent_things(history) or list(THINGS)
-        question = None if self._n_said >= self._max_turns else self.choose(history, things)
+        question = None if len(history) // 2 >= self._max_turns - 1 else self.choose(history, things)
         return (question or self.guess(things)).text
 
     def guess(self, things: list[str]) -> Question:

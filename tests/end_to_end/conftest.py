@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from pages import EXAMPLES
+from stand_ins import bert_config, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 
 from rl4dialog import catalog
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from pages import EXAMPLES, blocks, yaml_of
+from pages import EXAMPLES, ROOT, blocks, yaml_of
 from runs import keep_registries, lines, run_folder, trained_run
 
 from rl4dialog.catalog import DataPoolRegistry
@@ -17,6 +17,7 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.plugins import load_imports
 from rl4dialog.core.types import AGENT
 from rl4dialog.core.yaml_loader import load_yaml, parse_yaml
+from rl4dialog.scores.reward_models import LearnedRewardMetric
 from rl4dialog.training.building.components import check_components
 
 
@@ -39,6 +40,23 @@ def test_config_of_the_page_learns_from_walks(tmp_path):
     (info,) = lines(trained_run(tmp_path, config) / "training_info.jsonl")
     logged = {"q_loss", "v_loss", "cql_loss", "policy_loss", "q_mean", "v_mean", "target_q", "td_error"}
     assert {f"train/{name}" for name in (*logged, "advantage_mean", "advantage_abs")} <= info.keys()
+
+
+def test_a_classifier_scores_the_comments_of_the_log_and_generated_ones(tmp_path, save_classifier):
+    block, folder = yaml_of("docs/offline_tasks.md", "reward_fn:"), save_classifier(["polite", "toxic"])
+    config = smaller(load_yaml(ROOT / "task_configs" / "comment_reply" / "llama_ilql.yml"))
+    config["datapool"]["args"] = {"n_train": 60, "n_val": 4, "n_test": 4, "include_parent": False}
+    block["reward_fn"]["args"]["rewards"][0]["args"]["model_name"] = str(folder)
+    config["alg"] = {**config["alg"], "rewards": block["alg"]["rewards"]}
+    run = trained_run(tmp_path, {**config, "reward_fn": block["reward_fn"]})
+    (info,) = lines(run / "training_info.jsonl")
+    assert -5.1 < info["train/target_q"] < 0, "the log has none of these rewards itself"
+    *_, after = lines(run / "test_split_metrics.jsonl")
+    predictions = json.loads((run / "epoch_1_test_split_predictions.json").read_text())
+    texts = [each["generated_text"] for each in predictions]
+    scorer = LearnedRewardMetric(str(folder), label_ix="toxic", include_prompt_for_eval=False)
+    (found,) = scorer.compute(["x"] * len(texts), texts, [[]] * len(texts)).values()
+    assert after["metrics"]["reward"] == pytest.approx(-5 * found[1])
 
 
 def test_config_of_ilql_is_valid():

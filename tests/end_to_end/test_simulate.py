@@ -1,9 +1,10 @@
 """Conversations of a complete run with its partner: the file of ``simulate``, and the scripted players beside it."""
 
+import io
 import json
 
 import pytest
-from runs import lines, make_config, module_run
+from runs import lines, make_config, module_run, write_config
 from transformers import AutoTokenizer
 
 from rl4dialog import cli
@@ -27,7 +28,7 @@ GUESS_WHAT = {
 
 def guess_what(folder):
     config = make_config(folder, **GUESS_WHAT)
-    del config["datapool"]["args"]["path"]
+    config["datapool"]["args"].pop("path", None)
     return config
 
 
@@ -168,3 +169,83 @@ def test_plan_of_conversations(run, capsys):
         assert words in plan
     assert cli.main([*command, "--set", "alg.args.join_turns=false"]) == 0
     assert "single replies with their prompts" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+def test_a_config_alone_is_enough_for_players(run, tmp_path):
+    config = write_config(tmp_path, guess_what(tmp_path))
+    args = ["simulate", "--config_path", str(config), "--n", str(N), "--player", "careless"]
+    assert cli.main([*args, "--output", str(tmp_path / "config.jsonl")]) == 0
+    assert simulate(run, tmp_path / "run.jsonl", "--player", "careless") == 0
+    assert (tmp_path / "config.jsonl").read_bytes() == (tmp_path / "run.jsonl").read_bytes()
+
+
+def play(monkeypatch, output, said, *flags):
+    """Type lines, of which an empty one is Ctrl-C, and end with Ctrl-D."""
+
+    class Typed(io.StringIO):
+        def readline(self):
+            if (line := super().readline()) == "\n":
+                raise KeyboardInterrupt
+            return line
+
+    monkeypatch.setattr("sys.stdin", Typed(said))
+    return cli.main(["play", "--output", str(output), *flags])
+
+
+def test_a_person_plays_with_hints_and_goes_on_after_an_interruption(run, tmp_path, monkeypatch, capsys):
+    output, model = tmp_path / "games.jsonl", ("--run", str(run), "--n", "3")
+    lost = "is it alive ?\n" * 8
+    said = f"/hint\n\n{lost}is it alive ?\n"
+    assert play(monkeypatch, output, said, *model, "--hint", "information_gain") == 0
+    printed = capsys.readouterr().out
+    assert "The partner: Thinks of the sample's thing" in printed and "partner: guess what i think of\n" in printed
+    assert "\nhint: " in printed and "(type /quit or Ctrl-D to end the chat)" in printed
+    assert "The game is over. Return: -0.4, success: 0\n" in printed
+    assert f"1 of 3 games are in {output}; the same command continues after them." in printed
+    (record,) = lines(output)
+    assert (
+        record["system"] == "person" and record["ended_by"] == "max_turns" and record["return"] == pytest.approx(-0.4)
+    )
+    assert said_by(record) == ["is it alive ?"] * 8
+    # A model gives hints, too; the first game stays as it was, and the one that was not over begins anew.
+    before = output.read_bytes()
+    assert play(monkeypatch, output, "/hint\n" + lost * 2, *model, "--hint", str(run)) == 0
+    printed = capsys.readouterr().out
+    assert output.read_bytes().startswith(before) and "\nhint: " in printed and "3 of 3 games are in" in printed
+    assert_is_a_log_of_games(run, output, 3)
+    assert play(monkeypatch, output, "/quit\n", *model) == 0 and len(lines(output)) == 3
+
+
+def said_by(record):
+    return [message["content"] for message in record["messages"] if message["role"] == "assistant"]
+
+
+def assert_is_a_log_of_games(run, path, n):
+    conversations = list(LoggedConversations.prepare("train", path).conversations())
+    assert len(conversations) == n
+    for record, conversation in zip(lines(path), conversations, strict=True):
+        turns = [turn for turn in conversation.said if turn.speaker == AGENT]
+        assert [turn.reward for turn in turns] == record["rewards"] and all(turn.ids for turn in turns)
+
+
+def test_what_a_person_cannot_say_is_not_played(tmp_path, monkeypatch, capsys, refused):
+    config, output = write_config(tmp_path, guess_what(tmp_path)), tmp_path / "games.jsonl"
+    flags = ("--config_path", str(config))
+    long = " ".join(["is it alive"] * 9)
+    assert play(monkeypatch, output, f"/hint\n{long}\nyes <EOU> no\n/nothing\n", *flags) == 0
+    printed = capsys.readouterr().out
+    for message in (
+        "error: nobody gives hints; --hint names",
+        "in the run's tokens, of which a reply has 16",
+        "error: a text cannot contain <EOU>",
+        "error: unknown command '/nothing'",
+        f"0 of 32 games are in {output}",
+    ):
+        assert message in printed
+    refused(
+        play(monkeypatch, output, "", *flags, "--hint", "blnd"),
+        "--hint 'blnd' is neither a run folder nor a player of datapool 'guess_what'; did you mean 'blind'",
+    )
+    refused(play(monkeypatch, tmp_path / "games.txt", "", *flags), "--output must be a .jsonl file")
+    alone = ("--set", "env.args.partner={id: self_play}", "reward_fn={id: repetition_penalty}")
+    refused(play(monkeypatch, output, "hello\n", *flags, *alone), "the partner is the model itself; pass --run")

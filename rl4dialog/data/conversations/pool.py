@@ -11,7 +11,7 @@ import functools
 import itertools
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -28,7 +28,15 @@ from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, read_
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, chat_messages
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row, TypedRow
-from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, places_of, split_reader
+from rl4dialog.data.splits import (
+    HeldOutShare,
+    IndexFiles,
+    SplitPath,
+    file_readers,
+    listed_rows,
+    places_of,
+    split_reader,
+)
 
 # Wordle games of people. Tweets show only the colours of guesses. ILQL's ``build_human_datastructure.py`` writes one
 # JSON object: ``games`` is a list of pairs, the day's word and the colours of each guess (``"<b><b><y><y><b>"``), and
@@ -43,8 +51,10 @@ class _Tweets(TypedRow):
     transitions: dict[str, dict[str, list[str]]]
 
 
-def game_rows(read: Callable[[], Iterable[Row]], seed: int, true_words: bool = False) -> Iterator[Row]:
-    """Yield each game as a line of a conversation log.
+def game_rows(
+    read: Callable[[], Iterable[Row]], seed: int, true_words: bool = False, only: Collection[int] | None = None
+) -> Iterator[Row]:
+    """Yield each game, or those with some numbers, as a line of a conversation log.
 
     As ILQL does by default, a game gets any hidden word that its colours allow, drawn with equal probability, and for
     each guess any word with its colours; so the same game has the same words in every reading. With ``true_words``, the
@@ -54,7 +64,11 @@ def game_rows(read: Callable[[], Iterable[Row]], seed: int, true_words: bool = F
     for row in read():
         tweets = row.parsed(_Tweets)
         words = sorted(tweets.transitions)
+        if only and max(only) >= len(tweets.games):
+            raise row.error(f"index_file lists game {max(only)}, but there are {len(tweets.games)}, from 0")
         for number, (of_day, colours) in enumerate(tweets.games):
+            if only and number not in only:
+                continue
             rng = random.Random(derive_seed(seed, "tweets", number))
             possible = [word for word in (of_day,) if word in tweets.transitions] if true_words else words
             if (word := _hidden_word(colours, tweets.transitions, possible, rng)) is not None:
@@ -273,6 +287,7 @@ class LoggedConversations(TextGenPool):
         format: FormatName = "eou",
         held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
+        index_file: IndexFiles | None = None,
         true_words: bool = False,
         reward_scale: float = 1.0,
         reward_shift: float = 0.0,
@@ -288,6 +303,7 @@ class LoggedConversations(TextGenPool):
         as ``continuation``, with what was said before as ``history`` and the meta data of the log.
         """
         check_split(split)
+        indexed = {} if index_file is None else {"index": _file_hashes(index_file)}
         dialogue_format = DialogueFormat(format, None, render_chat)
         _refuse_pickles(path)
         readers = file_readers(path, _SUFFIXES, with_shards=True)
@@ -302,10 +318,12 @@ class LoggedConversations(TextGenPool):
         if true_words and layout != "tweets":
             raise DataError(f"datapool 'conversations': true_words is for layout: tweets, not {layout}")
         if layout == "tweets":
-            seed = split_seed
-            readers = {name: functools.partial(game_rows, read, seed, true_words) for name, read in readers.items()}
-            layout = "messages"
-        rows = split_reader(split, readers, str(path), held_out_share, split_seed)
+            # Numbers of games count those that are left out, too.
+            only = None if index_file is None else listed_rows(split, index_file, readers, held_out_share)
+            make = functools.partial(game_rows, seed=split_seed, true_words=true_words, only=only)
+            readers = {split if only else name: functools.partial(make, read) for name, read in readers.items()}
+            layout, index_file = "messages", None
+        rows = split_reader(split, readers, str(path), held_out_share, split_seed, index_file=index_file)
 
         def read() -> Iterator[tuple[Dialogue, Row]]:
             found = (
@@ -333,7 +351,7 @@ class LoggedConversations(TextGenPool):
         pool.use_format(dialogue_format)
         settings = [layout, agent, format, held_out_share, split_seed, reward_scale, reward_shift, min_turns, max_size]
         settings += [True] if true_words else []  # logs that were encoded before keep their key
-        pool.source_key = {"files": _file_hashes(path), "split": split, "settings": settings}
+        pool.source_key = {"files": _file_hashes(path), "split": split, "settings": settings, **indexed}
         return pool
 
 

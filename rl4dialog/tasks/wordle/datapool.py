@@ -16,7 +16,6 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from rl4dialog.catalog import WordlePlayerRegistry
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
@@ -24,7 +23,7 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_t
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
 from rl4dialog.tasks.wordle import players, rules
-from rl4dialog.tasks.wordle.players import NAMES, PlayerBlock, Players
+from rl4dialog.tasks.wordle.players import NAMES, Game
 
 _BEGINNINGS_AT_ONCE = 256
 # Turn before which the adversary takes over a game of the expert.
@@ -212,7 +211,7 @@ class Wordle(TextGenPool):
         letters: rules.Letters = "plain",
         duplicates: rules.Duplicates = "simple",
         games: GamesName = "player",
-        players: dict[str, PlayerBlock] | None = None,
+        players: dict[str, Any] | None = None,
         player: str | None = None,
         expert: str | None = None,
         suboptimal: str | None = None,
@@ -247,13 +246,13 @@ class Wordle(TextGenPool):
         chosen = _with_defaults(games, {**given, **counts})
         words = rules.load_words(240 if word_list is None and path is None else word_list, path)
         lexicon = rules.Lexicon(words, duplicates)
-        named: dict[str, PlayerBlock] = {"mixture": {"id": "mixture", "args": {"p_consistent": p_consistent}}}
-        known = Players(lexicon, letters, max_turns, named | (players or {}))
+        mixture = {"id": "mixture", "args": {"p_consistent": p_consistent}}
+        game = Game(lexicon, letters, max_turns, {"mixture": mixture, **(players or {})})
         names = {role: name for role, name in chosen.items() if not role.startswith("n_")}
-        roles = {role: known.build(name) for role, name in names.items()}
+        roles = {role: game.player(name) for role, name in names.items()}
         first = "player" if games == "player" else "expert"
         if start_words:
-            roles[first] = known.build(chosen[first], start_words=start_words)
+            roles[first] = game.player(chosen[first], start_words=start_words)
         choose = {role: found.choose for role, found in roles.items()}
         make: MakeGames = partial(player_games, lexicon, choose[first], max_turns)
         if games == "branching" and split == "train":
@@ -269,22 +268,12 @@ class Wordle(TextGenPool):
         source = _Source(played, tuple(roles), lexicon, letters, split, dialogue_format.prompt([rules.OPENING]))
         pool = cls(source, partial(game_blocks, make, n_games, seed_of_split), n_games)
         pool.use_format(dialogue_format)
-        pool.players = {name: partial(known.build, name) for name in (*NAMES, *(players or {}), *names.values())}
+        pool.players = {name: partial(game.player, name) for name in (*NAMES, *(players or {}), *names.values())}
         settings = [n_games, letters, duplicates, games, chosen, p_consistent, start_words, max_turns, seed_of_split]
         versions = {"version": _VERSION, "numpy": np.__version__}  # another version may draw other numbers
         if not players and set(NAMES).issuperset(names.values()):  # the code of other players can change
             pool.source_key = {**versions, "words": words, "prompt": str(source.prompt), "settings": settings}
         return pool
-
-    @classmethod
-    def check_arguments(cls, args: Mapping[str, Any]) -> None:
-        """Check the names of players, before any data are made."""
-        blocks: dict[str, PlayerBlock] = args.get("players") or {}
-        for name, block in blocks.items():
-            WordlePlayerRegistry.check(block["id"], block.get("args"), f"datapool.args.players.{name}.args")
-        for role in ("player", "expert", "suboptimal", "adversary"):
-            if (name := args.get(role)) is not None and name not in blocks:
-                WordlePlayerRegistry.check(name, where=f"datapool.args.{role}")
 
     def conversations(self) -> Iterator[Dialogue]:
         """Yield all games with the rewards of the partner ``wordle``; nothing can be earned after their last turn.

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NotRequired
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import ConfigDict
-from typing_extensions import TypedDict
 
 from rl4dialog.catalog import WordlePlayerRegistry
 from rl4dialog.core.arguments import Count, Fraction
+from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.errors import ConfigError, DataError, shown
 from rl4dialog.core.protocols import Partner, Player
 from rl4dialog.core.types import PartnerReply
@@ -87,23 +85,48 @@ def returns_of(words: np.ndarray, guesses: np.ndarray) -> np.ndarray:
     return returns
 
 
+NAMES = ("random", "wrong", "repeat", "mixture", "consistent", "info_gain", "monte_carlo")
+"""Players that need no arguments, weak ones first."""
+
+
+@dataclass(frozen=True)
+class Game:
+    """What players know of a game, and who else plays it."""
+
+    lexicon: rules.Lexicon
+    letters: rules.Letters = "plain"
+    max_turns: int = rules.MAX_TURNS
+    blocks: Mapping[str, Any] = field(default_factory=dict)  # further players, with id and args, by name
+    within: tuple[str, ...] = ()  # names of players of which the next one is a part
+
+    def player(self, name: str, **more: Any) -> WordlePlayer:
+        """Build the player of a block or an id, with more arguments."""
+        if name in self.within:
+            around = " of ".join((name, *reversed(self.within)))
+            raise ConfigError(f"datapool.args.players: {around} is part of itself")
+        block = inner_component(self.blocks.get(name, name), f"datapool.args.players.{name}")
+        game = replace(self, within=(*self.within, name))
+        found = WordlePlayerRegistry.get(block.id, {**block.args, **more}, game=game)
+        if not isinstance(found, WordlePlayer):
+            raise ConfigError(f"Wordle player {block.id!r} must derive from {WordlePlayer.__module__}.WordlePlayer")
+        return found
+
+
 class WordlePlayer(Player):
     """Base class: draws a guess with the weights that a subclass gives to the words, or as it says in `guess`.
 
+    The words of the game are also what the player takes for possible hidden words.
+
     Args:
-        lexicon: The words, which are also what the player takes for possible hidden words.
-        letters: How they are written.
         start_words: First guesses, one of which is drawn.
     """
 
-    def __init__(
-        self, lexicon: rules.Lexicon, letters: rules.Letters = "plain", start_words: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, game: Game, start_words: Sequence[str] = ()) -> None:
+        self._game, self._lexicon, self._letters = game, game.lexicon, game.letters
         for word in start_words:
-            if word not in lexicon.index:
-                raise DataError(f"start_words: {word!r} is not in the list of {len(lexicon)} words")
-        self._lexicon, self._letters = lexicon, letters
-        self._start = np.array([lexicon.index[word] for word in start_words], dtype=np.int64)
+            if word not in game.lexicon.index:
+                raise DataError(f"start_words: {word!r} is not in the list of {len(game.lexicon)} words")
+        self._start = np.array([game.lexicon.index[word] for word in start_words], dtype=np.int64)
         self._rng = np.random.default_rng(0)
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
@@ -160,11 +183,11 @@ class RepeatPlayer(WordlePlayer):
     """Repeats one of its guesses, at random, so it only wins if the first guess is the word.
 
     Args:
-        first_n: Repeat only guesses of the first turns, as many; by default of all.
+        first_n: Number of turns whose guesses are repeated; by default all.
     """
 
-    def __init__(self, *args: Any, first_n: Count | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, game: Game, first_n: Count | None = None, **kwargs: Any) -> None:
+        super().__init__(game, **kwargs)
         self._first_n = first_n
 
     def weights(self, consistent: np.ndarray, guesses: np.ndarray) -> np.ndarray:
@@ -189,8 +212,8 @@ class MixturePlayer(WordlePlayer):
         p_consistent: Probability of a consistent guess.
     """
 
-    def __init__(self, *args: Any, p_consistent: Fraction = 0.34, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, game: Game, p_consistent: Fraction = 0.34, **kwargs: Any) -> None:
+        super().__init__(game, **kwargs)
         self._p_consistent = p_consistent
 
     def weights(self, consistent: np.ndarray, guesses: np.ndarray) -> np.ndarray:
@@ -208,9 +231,6 @@ class InfoGainPlayer(WordlePlayer):
         return best
 
 
-BuildPlayer = Callable[[str], WordlePlayer]  # builds a player of the same game by name
-
-
 class EitherPlayer(WordlePlayer):
     """Guesses like one of two players; which one is drawn anew on each turn.
 
@@ -220,11 +240,9 @@ class EitherPlayer(WordlePlayer):
         p_first: Probability of a guess of the first one.
     """
 
-    def __init__(
-        self, *args: Any, build_player: BuildPlayer, first: str, second: str, p_first: Fraction = 0.5, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._players, self._p_first = (build_player(first), build_player(second)), p_first
+    def __init__(self, game: Game, first: str, second: str, p_first: Fraction = 0.5, **kwargs: Any) -> None:
+        super().__init__(game, **kwargs)
+        self._players, self._p_first = (game.player(first), game.player(second)), p_first
 
     def guess(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         is_first, found = rng.random(len(guesses)) < self._p_first, np.empty(len(guesses), dtype=np.int64)
@@ -244,17 +262,9 @@ class MonteCarloPlayer(WordlePlayer):
         n_samples: Number of games before each guess.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        build_player: BuildPlayer,
-        max_turns: int = rules.MAX_TURNS,
-        player: str = "consistent",
-        n_samples: Count = 100,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._player, self._max_turns, self._n_samples = build_player(player), max_turns, n_samples
+    def __init__(self, game: Game, player: str = "consistent", n_samples: Count = 100, **kwargs: Any) -> None:
+        super().__init__(game, **kwargs)
+        self._player, self._n_samples = game.player(player), n_samples
 
     def guess(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return np.array([self._best(*game, rng) for game in zip(consistent, guesses, strict=True)])
@@ -264,47 +274,13 @@ class MonteCarloPlayer(WordlePlayer):
             past = np.broadcast_to(guesses, (len(later), len(guesses)))
             return self._player.choose(consistent, np.concatenate([past, later], axis=1), rng)
 
-        n_left = max(self._max_turns - len(guesses), 1)
+        n_left = max(self._game.max_turns - len(guesses), 1)
         possible = np.broadcast_to(consistent, (self._n_samples, len(consistent)))
         words = draw(possible, rng)
         played = play_games(self._lexicon, choose, words, rng, n_left, consistent=possible)
         tried = played[:, 0]
         counts, sums = np.bincount(tried), np.bincount(tried, weights=returns_of(words, played))
         return int(np.argmax(np.where(counts, sums / np.maximum(counts, 1), -np.inf)))
-
-
-NAMES = ("random", "wrong", "repeat", "mixture", "consistent", "info_gain", "monte_carlo")
-"""Players that need no arguments, weak ones first."""
-
-
-class PlayerBlock(TypedDict):
-    """A player in a config."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
-    id: str
-    args: NotRequired[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Players:
-    """Builds players of a game by name: that of a block, or an id."""
-
-    lexicon: rules.Lexicon
-    letters: rules.Letters
-    max_turns: int
-    blocks: Mapping[str, PlayerBlock]
-
-    def build(self, name: str, within: tuple[str, ...] = (), **more: Any) -> WordlePlayer:
-        """Build a player; `within` are those of which it is a part, and `more` are arguments beside its own."""
-        if name in within:
-            raise ConfigError(f"datapool.args.players: {' of '.join((name, *reversed(within)))} is part of itself")
-        block = self.blocks.get(name, {"id": name})
-        game = {"lexicon": self.lexicon, "letters": self.letters, "max_turns": self.max_turns}
-        parts = partial(self.build, within=(*within, name))
-        found = WordlePlayerRegistry.get(block["id"], {**block.get("args", {}), **more}, **game, build_player=parts)
-        if not isinstance(found, WordlePlayer):
-            raise ConfigError(f"Wordle player {block['id']!r} must derive from {WordlePlayer.__module__}.WordlePlayer")
-        return found
 
 
 class WordlePartner(Partner):

@@ -168,8 +168,6 @@ def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_
         raise ConfigError(f"{where}.id: {id} has no judgements for alg.id: reward_model; {known}")
     if not inspect.isclass(pool_class):
         return
-    if hasattr(pool_class, "check_arguments"):
-        pool_class.check_arguments(args)
     if not for_reward_model and issubclass(pool_class, JudgedTexts):
         raise ConfigError(f"{where}.id: {id} has no prompts; it is for alg.id: reward_model")
     if issubclass(pool_class, Mixture):

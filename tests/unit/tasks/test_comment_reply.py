@@ -187,11 +187,27 @@ def test_file_gives_samples_and_rewards(tmp_path):
         samples(path=path)
 
 
+def test_replies_without_comments_and_rows_of_index_files(tmp_path):
+    path = written(tmp_path, "parent,reply,score\na,one,1\nb,two,2\nc,three,-3\n")
+    index = {}
+    for split, numbers in (("train", [2, 0]), ("val", [1]), ("test", [1])):
+        index[split] = str(tmp_path / f"{split}.idx")
+        (tmp_path / f"{split}.idx").write_text(json.dumps(numbers))
+    args = {"path": path, "reward": "upvote_count", "index_file": index, "include_parent": False}
+    pool = comment_reply.CommentReplies.prepare("train", **args)
+    assert [sample.references for sample, _ in pool] == [["one"], ["three"]]
+    assert {str(sample.prompt_or_input_text) for sample, _ in pool} == {" <EOU>"}
+    for conversation, reward in zip(pool.conversations(), (1.0, -3.0), strict=True):
+        assert conversation.n_given == 0 and [turn.speaker for turn in conversation.turns] == [AGENT]
+        assert conversation.turns[0].reward == reward
+    assert [sample.references for sample, _ in comment_reply.CommentReplies.prepare("test", **args)] == [["two"]]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         ({"n_val": 5, "path": "x.csv"}, "n_val is the number of generated replies, and path reads"),
-        ({"held_out_share": 0.1}, "held_out_share divides files, which need path"),
+        ({"held_out_share": 0.1}, "held_out_share and index_file divide files, which need path"),
     ],
 )
 def test_bad_argument_is_an_error_that_names_it(args, message):

@@ -333,6 +333,39 @@ def test_tweets_are_games_with_words(write):
     assert [turn.text for turn in next(parts[0].conversations()).turns] == ["new word", "crane", "ggggg"]
 
 
+@pytest.mark.parametrize("kind", ["log.jsonl", "pretty.json", "tweets.json"])
+def test_index_files_say_which_rows_a_split_has(write, kind):
+    rows = [record(n) for n in range(6)]
+    days = [["slate", [HIT]], ["crane", [HIT]], ["panic", [HIT]], ["crane", [NEAR]], ["crane", [HIT]], ["slate", [HIT]]]
+    text = {
+        "log.jsonl": jsonl(*rows),
+        "pretty.json": json.dumps(rows, indent=2),
+        "tweets.json": json.dumps({"games": days, "transitions": TRANSITIONS}, indent=2),
+    }
+    folder = write(
+        {kind: text[kind], "a.idx": "[5, 0,\n 1]", "b.idx": "[2, 3, 4]", "wrong.idx": "[0, 6]", "c.idx": "[-1]"}
+    )
+    parts = {"train": str(folder / "a.idx"), "val": str(folder / "b.idx"), "test": str(folder / "b.idx")}
+    more = {"true_words": True} if kind == "tweets.json" else {}
+
+    def part(split, **args):
+        return LoggedConversations.prepare(split, folder / kind, **{"index_file": parts, **more, **args})
+
+    train, test = part("train"), part("test")
+    assert ids(train) == [0, 1, 5] if more else [turn.text for turn in next(train.conversations()).turns]
+    assert ids(train) == [0, 1, 5] if more else len(ids(train)) == 3
+    assert len(ids(test)) == (1 if more else 3), "games that their words do not allow count in the numbers"
+    assert train.source_key != part("train", index_file={**parts, "train": parts["val"]}).source_key
+    for args, message in (
+        ({"held_out_share": 0.1}, "index_file divides one file"),
+        ({"index_file": {"val": parts["val"]}}, "no file for split 'train'; name one for each of train, val, test"),
+        ({"index_file": {"train": str(folder / "wrong.idx")}}, "index_file"),
+        ({"index_file": {"train": str(folder / "c.idx")}}, r"c\.idx"),
+    ):
+        with pytest.raises(DataError, match=message):
+            ids(part("train", **args))
+
+
 WRONG = {
     "empty": ("x.jsonl", "\n", {}, "x.jsonl is empty; a log has one conversation per line"),
     "broken": ("x.jsonl", jsonl(record(0)) + '{"messages": [', {}, "x.jsonl:2: not valid JSON"),

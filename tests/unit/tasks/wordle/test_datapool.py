@@ -1,6 +1,9 @@
 """Games as data: branches, an adversary, and the datapool."""
 
+import csv
+import json
 import pickle
+import subprocess
 import sys
 import tracemalloc
 from functools import partial
@@ -14,13 +17,15 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.plugins import load_imports
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.types import AGENT, Sample
+from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.tasks.playing import play
 from rl4dialog.tasks.wordle import datapool
-from rl4dialog.tasks.wordle.players import NAMES, NO_GUESS, Players, WordlePartner
+from rl4dialog.tasks.wordle.players import NAMES, NO_GUESS, Game, WordlePartner
 from rl4dialog.tasks.wordle.rules import Lexicon, load_words
+from rl4dialog.tasks.wordle.rules import colours as rules_colours
 
 LEXICON, LEXICON_40 = Lexicon(load_words(240)), Lexicon(load_words(40))
-CHOOSE = {name: Players(LEXICON, "plain", 6, {}).build(name).choose for name in NAMES}
+CHOOSE = {name: Game(LEXICON).player(name).choose for name in NAMES}
 ROLES = {"expert": CHOOSE["info_gain"], "suboptimal": CHOOSE["mixture"], "adversary": CHOOSE["repeat"]}
 MAKERS = {
     "player": partial(datapool.player_games, LEXICON, CHOOSE["mixture"], 6),
@@ -67,7 +72,7 @@ def test_words_of_branches_are_drawn_among_the_consistent_ones():
     def expert(consistent, guesses, rng):
         return np.full(len(guesses), 4)
 
-    random = Players(lexicon, "plain", 6, {}).build("random").choose
+    random = Game(lexicon).player("random").choose
     roles = {"expert": expert, "suboptimal": random}
     games = datapool.generate_games(partial(datapool.branching_games, lexicon, roles, 1, 2), 9000, seed=0)
     second = (games.kinds == 1) & (games.guesses[:, 0] == 4) & (np.roll(games.kinds, -1) == 0)
@@ -235,7 +240,6 @@ def test_players_of_the_users_own_are_made_of_others_and_play_the_games(monkeypa
     }
     args = {"word_list": 40, "players": blocks, "max_turns": 6}
     DataPoolRegistry.check("wordle", {"split": "train", **args})
-    datapool.Wordle.check_arguments({**args, "player": "coin"})
     last, made = LEXICON_40.words[-1], pool(n_train=60, player="coin", **args)
     assert {sample.references[0] for sample, _ in made} == {last, "music"}
     assert list(made.players) == [*NAMES, "coin", "deep"] and made.source_key is None
@@ -250,13 +254,14 @@ def test_players_of_the_users_own_are_made_of_others_and_play_the_games(monkeypa
     [
         ({"player": "consistant"}, "unknown Wordle player 'consistant'; did you mean 'consistent'"),
         ({"player": "either"}, "needs the argument 'first'"),
-        ({"players": {"a": {"id": "either", "args": {"p_first": 2.0}}}}, r"datapool.args.players.a.args.p_first"),
-        ({"players": {"a": {"id": "repeat", "args": {"p": 1}}}}, "players.a.args.p: Wordle player 'repeat' has no"),
+        ({"players": {"a": {"id": "either", "args": {"p_first": 2.0}}}, "player": "a"}, "'either': p_first"),
+        ({"players": {"a": {"id": "repeat", "args": {"p": 1}}}, "player": "a"}, "Wordle player 'repeat' has no"),
+        ({"players": {"a": {"name": "repeat"}}, "player": "a"}, "datapool.args.players.a"),
     ],
 )
-def test_unknown_players_are_errors_before_any_data_are_made(args, message):
+def test_wrong_players_are_errors(args, message):
     with pytest.raises(ConfigError, match=message):
-        datapool.Wordle.check_arguments(args)
+        pool(**args)
 
 
 def test_a_player_that_is_part_of_itself_is_an_error():
@@ -280,3 +285,32 @@ def test_a_player_that_is_part_of_itself_is_an_error():
 def test_bad_argument_is_an_error_that_names_it(args, message):
     with pytest.raises(DataError, match=message):
         datapool.Wordle.prepare("train", **args)
+
+
+def test_tweets_become_games_of_a_log(tmp_path):
+    tweets = [
+        ("210", "Wordle 210 3/6\n\n⬛🟨⬛⬛⬛\n🟩🟩⬜⬜🟩\n🟩🟩🟩🟩🟩\nhttps://x"),
+        ("211", "no game today"),
+        ("210", "Wordle 210 1/6\n🟧🟧🟧🟧🟧"),
+    ]
+    with open(tmp_path / "tweets.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("wordle_id", "tweet_text"), *tweets])
+    (tmp_path / "days.csv").write_text("wordle_id,word\n210,panic\n")
+    (tmp_path / "words.txt").write_text("panic\npatic\nstalk\nmusic\n")
+    output = tmp_path / "games.json"
+    files = {"tweets": "tweets.csv", "days": "days.csv", "words": "words.txt"}
+    flags = [part for name, file in files.items() for part in (f"--{name}", str(tmp_path / file))]
+    script = [sys.executable, str(EXAMPLES / "wordle_tweets.py"), *flags, "--output", str(output)]
+    printed = subprocess.run(script, check=True, capture_output=True, text=True).stdout
+    assert printed == f"2 games written to {output}; 1 tweets show none\n"
+    found = json.loads(output.read_text())
+    assert found["games"] == [
+        ["panic", ["<b><y><b><b><b>", "<g><g><b><b><g>", "<g><g><g><g><g>"]],
+        ["panic", ["<g>" * 5]],
+    ]
+    for word, guesses in found["transitions"].items():
+        assert sorted(guess for each in guesses.values() for guess in each) == sorted(found["transitions"])
+        for shown, each in guesses.items():
+            assert {rules_colours(guess, word) for guess in each} == {"".join(filter(str.isalpha, shown))}
+    pool = LoggedConversations.prepare("train", output, true_words=True)
+    assert [turn.text for turn in list(pool.conversations())[-1].turns] == ["new word", "panic", "ggggg"]

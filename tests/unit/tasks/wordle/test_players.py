@@ -21,7 +21,7 @@ EXPLICIT = ["random", "wrong", "repeat", "mixture", "consistent", "info_gain"]
 
 
 def new(name, lexicon, letters="plain", max_turns=T, blocks=None, **args):
-    return players.Players(lexicon, letters, max_turns, blocks or {}).build(name, **args)
+    return players.Game(lexicon, letters, max_turns, blocks or {}).player(name, **args)
 
 
 def law(player, lexicon, redraw):
@@ -191,9 +191,7 @@ def test_mixture_is_consistent_as_often_as_its_parts():
     chance = np.mean(agrees("random", 4000))
     found = np.mean(agrees("mixture", 4000))
     assert chance < found < np.mean(agrees("consistent", 100)) == 1
-    weights = players.MixturePlayer(LEXICON, p_consistent=0.34).weights(
-        np.arange(40)[None] < 4, np.zeros((1, 1), dtype=int)
-    )
+    weights = new("mixture", LEXICON, p_consistent=0.34).weights(np.arange(40)[None] < 4, np.zeros((1, 1), dtype=int))
     assert weights.sum() == pytest.approx(1)
     assert weights[0, :4].sum() == pytest.approx(0.34 + 0.66 * 4 / 40)
 
