@@ -242,7 +242,6 @@ class Consistent:
         for history in self.histories(obs["prompt_ids"], obs["prompt_mask"]):
             player = ConsistentPlayer()
             player.reset({}, int(torch.randint(2**31, ())))
-            player._n_said = len(history) // 2
             found.append(encode_reply(self.tokenizer, player.say(history), None, 16))
         return Replies(obs["prompt_ids"], obs["prompt_mask"].bool(), *columns_of(found))
 
