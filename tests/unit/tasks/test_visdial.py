@@ -104,6 +104,7 @@ class Server(BaseHTTPRequestHandler):
 @pytest.fixture
 def url(monkeypatch):
     monkeypatch.setattr(Server, "asked", [])
+    Server.awake.clear()
     monkeypatch.setattr(PartnerRegistry, "_entries", dict(PartnerRegistry._entries))
     monkeypatch.delitem(sys.modules, "visdial_partner", raising=False)
     load_imports(["visdial_partner.py"], EXAMPLES)
