@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from pages import EXAMPLES
+from pages import EXAMPLES, yaml_of
 
 from rl4dialog.catalog import DataPoolRegistry, WordlePlayerRegistry
 from rl4dialog.core.errors import ConfigError, DataError
@@ -247,6 +247,11 @@ def test_players_of_the_users_own_are_made_of_others_and_play_the_games(monkeypa
         game = play(pickle.loads(pickle.dumps(made.players))["coin"](), WordlePartner(), sample, 6, seed=0)
         assert game.outcome["malformed"] == 0 and game.texts(AGENT)[0] in (last, "music")
         assert sample.references == [last]
+    of_page = yaml_of("docs/wordle.md", "imports: [last_word.py]")["datapool"]["args"]
+    made = pool(n_train=20, **of_page)
+    assert list(made.players)[-3:] == ["starter", "mixed", "thinker"]
+    sample, _ = made[0]
+    assert play(made.players["thinker"](), WordlePartner(), sample, 6, seed=0).outcome["malformed"] == 0
 
 
 @pytest.mark.parametrize(
