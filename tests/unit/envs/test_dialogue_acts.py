@@ -3,12 +3,16 @@
 import dataclasses
 import functools
 import json
+import re
+import runpy
+import sys
 
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pages import EXAMPLES, ROOT
 from sb3_contrib import QRDQN, TRPO, MaskablePPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
@@ -330,3 +334,17 @@ def test_rule_policy_that_cannot_ask_for_a_value_lets_the_user_repeat_it():
     env.listen([DialogueAct(INFORM, "restaurant", slot, value) for slot, value in told.items()])
     env.dialogue.belief.domains["restaurant"].offered = "thai north 0"
     assert acts.decode(env.rule_action()) == [DialogueAct(REQ_MORE, GENERAL)]
+
+
+def test_loop_of_convlab2_trains_a_policy_and_prints_its_metrics(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["own_dialogue_policy.py", "150", "1", "64"])
+    found = runpy.run_path(str(EXAMPLES / "own_dialogue_policy.py"))
+    printed = capsys.readouterr().out
+    assert re.search(r"^epoch 0: mean return -?\d", printed, re.MULTILINE)
+    for name in ("inform_f1", "book", "complete", "success"):
+        assert f"{name}: {found['scores'][f'task/convlab2/{name}']:.3f}\n" in printed
+    assert 0.1 < found["scores"]["task/convlab2/inform_f1"] < 1, "it has imitated dialogues, for a short time"
+    assert re.search(r"^turns: \d", printed, re.MULTILINE)
+    s, a, r = found["policy"].sample(40)
+    assert len(s) == len(a) == len(r) >= 40 and set(a.unique().tolist()) == {0, 1}
