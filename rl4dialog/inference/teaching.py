@@ -80,16 +80,16 @@ class AdapterLearner:
         self._lora = LoRA(self._policy.language_model, {"target_modules": "all-linear"})
         if (kept := self._folder.path(TAUGHT)).exists():
             self._lora.load(kept / ADAPTER_FOLDER)
+        self._trained = [each for each in self._policy.language_model.parameters() if each.requires_grad]
         self._examples: list[SupervisedExample] = []
         self._n_new, self._kept = 0, self._weights()
 
     def _weights(self) -> list[torch.Tensor]:
-        return [each.detach().clone() for each in self._policy.language_model.parameters() if each.requires_grad]
+        return [each.detach().clone() for each in self._trained]
 
     def _restore(self, weights: list[torch.Tensor]) -> None:
         self._policy.weights_will_change()
-        trained = [each for each in self._policy.language_model.parameters() if each.requires_grad]
-        for parameter, saved in zip(trained, weights, strict=True):
+        for parameter, saved in zip(self._trained, weights, strict=True):
             parameter.data.copy_(saved)
 
     def learn(self, prompt: str, reply: str) -> str:
@@ -107,15 +107,14 @@ class AdapterLearner:
             return ""
         before, losses = self._weights(), []
         loss_of = SupervisedLoss(self._examples, loaded.tokenizer.pad_token_id)
-        trained = [each for each in self._policy.language_model.parameters() if each.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=_LEARNING_RATE, weight_decay=0.0)
+        optimizer = torch.optim.AdamW(self._trained, lr=_LEARNING_RATE, weight_decay=0.0)
         self._policy.weights_will_change()
         try:
             for _ in range(_N_STEPS):
                 loss = loss_of(self._policy, min(len(self._examples), _BATCH_SIZE))
                 optimizer.zero_grad()
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(trained, 1.0)
+                torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
                 optimizer.step()
                 losses.append(loss.item())
             if not math.isfinite(losses[-1]):

@@ -144,12 +144,12 @@ class _RatingPage:
                 self._answer(_PAGE.format(refresh='<meta http-equiv="refresh" content="1; url=/">', body="Thank you."))
 
             def _answer(self, text: str) -> None:
-                data = text.encode("utf-8", "replace")
                 # Pages of other origins can neither read this one, nor guess what its form sends.
-                self.send_response(200 if self.headers.get("Host") in hosts else 403)
+                is_own = self.headers.get("Host") in hosts
+                self.send_response(200 if is_own else 403)
                 self.send_header("Content-Type", "text/html; charset=utf-8")
                 self.end_headers()
-                self.wfile.write(data if self.headers.get("Host") in hosts else b"")
+                self.wfile.write(text.encode("utf-8", "replace") if is_own else b"")
 
             def log_message(self, *args: Any) -> None:
                 """Log nothing."""
