@@ -233,6 +233,8 @@ def compute_metrics(
                 model,
                 split_name,
             )
+        if twice := results.keys() & found.keys():
+            _logger.warning("two metrics have the key %s: the numbers are those of the last one", min(twice))
         for key, (each, corpus) in found.items():
             results[key] = each if each is None else _by_talk(each, talk_of, len(talks)), corpus
     return results

@@ -119,7 +119,7 @@ def test_reward_that_must_work_is_an_error_unless_failures_are_masked():
         RewardColumns(Scorer(slow, timeout_s=0.05)).score(SAMPLES, REPLIES, must_work=True)
 
 
-def test_metrics_of_texts_read_what_is_appended_to_replies_and_references(tmp_path):
+def test_metrics_of_texts_read_what_is_appended_to_replies_and_references(tmp_path, caplog):
     def built(id):
         metrics = [{"id": id, "append_to_texts": "<EOU>"}]
         return build_metrics(parse_config(make_config(tmp_path, train_evaluation__metrics=metrics), "config"), TOOLKIT)
@@ -127,7 +127,9 @@ def test_metrics_of_texts_read_what_is_appended_to_replies_and_references(tmp_pa
     talks = [talk_of_one_reply(sample, reply) for sample, reply in zip(SAMPLES, REPLIES, strict=True)]
     prompts = [sample.prompt_or_input_text for sample in SAMPLES]
     expected = ChrfMetric().compute(prompts, [f"{reply}<EOU>" for reply in REPLIES], [["good<EOU>"]] * 3)
-    assert compute_metrics(built("chrf"), talks, "test", None) == expected
+    assert compute_metrics(built("chrf"), talks, "test", None) == expected and not caplog.messages
+    assert compute_metrics([ChrfMetric(), *built("chrf")], talks, "test", None) == expected
+    assert caplog.messages == ["two metrics have the key lexical/chrf: the numbers are those of the last one"]
     assert expected != ChrfMetric().compute(prompts, REPLIES, [["good"]] * 3)
     with pytest.raises(ConfigError, match=r"metrics\[0\]\.append_to_texts: conversation measures whole conversations"):
         built("conversation")
