@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-offline demo-game test test-long test-portable test-trl expected mutants benchmark check image docs sbom clean
+.PHONY: help install demo demo-offline demo-game test test-long test-portable test-trl test-vllm expected mutants benchmark check image docs sbom clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -52,6 +52,16 @@ test-trl: ## Compare the losses of policies with those of TRL, in an environment
 	$(TRL)/bin/python -c 'import trl'
 	$(TRL)/bin/python -m pytest tests/reference/test_trl.py
 
+VLLM := .venv-vllm
+
+$(VLLM)/.installed: setup.py constraints.txt scripts/vllm_environment.sh
+	PYTHON=$(PYTHON) bash scripts/vllm_environment.sh $(VLLM)
+	touch $@
+
+test-vllm: $(VLLM)/.installed ## Test generation with the real vLLM on the CPU, in an environment of its own
+	VLLM_CPU_KVCACHE_SPACE=1 TORCHDYNAMO_DISABLE=1 OMP_NUM_THREADS=1 \
+	    $(VLLM)/bin/python -m pytest tests/reference/test_vllm.py
+
 expected: $(STAMP) ## Re-run the quick shipped configs, and compare their results with the expected ones
 	$(BIN)/python scripts/check_expected.py --output_path runs/expected
 
@@ -80,4 +90,4 @@ sbom: $(STAMP) ## List the packages of .venv and their licences in sbom.json, in
 	$(BIN)/cyclonedx-py environment --output-reproducible --output-file sbom.json $(BIN)/python
 
 clean: ## Remove .venv and build leftovers
-	rm -rf $(VENV) $(TRL) build dist site sbom.json *.egg-info
+	rm -rf $(VENV) $(TRL) $(VLLM) build dist site sbom.json *.egg-info

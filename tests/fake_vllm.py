@@ -57,6 +57,7 @@ class LLM:
     tensor_parallel_size: int
     enable_sleep_mode: bool
     logprobs_mode: str
+    enforce_eager: bool
 
     last: ClassVar[Any] = None
 
@@ -192,9 +193,12 @@ class LLM:
         return any(stop in text for stop in params.stop)
 
 
-def install(monkeypatch, version="0.33.0", n_devices=1):
+def install(monkeypatch, version="0.33.0", n_devices=1, is_cpu=False):
     """Make it what ``import vllm`` finds, on a machine with GPUs."""
     module = ModuleType("vllm")
+    platforms = ModuleType("vllm.platforms")
+    platforms.current_platform = SimpleNamespace(is_cpu=lambda: is_cpu)
+    monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
     module.__version__, module.LLM, module.SamplingParams = version, LLM, SamplingParams
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setattr(vllm_backend, "device_count", lambda: n_devices)

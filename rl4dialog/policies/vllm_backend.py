@@ -33,6 +33,7 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 MIN_VERSION = "0.22"
 _TEMPERATURES = (0.01, 2.0)  # vLLM raises lower values and rejects higher ones
 _DISCARD_WEIGHTS = 2  # sleep level
+_MAX_SAMPLER_KL = 0.2  # nats per token; in bf16, rounding makes up to 0.02
 
 
 class VLLMBackend:
@@ -54,7 +55,7 @@ class VLLMBackend:
         tensor_parallel_size: int = 1,
         sleep: bool = False,
     ) -> None:
-        self._vllm = import_vllm(tensor_parallel_size)
+        self._vllm = import_vllm(tensor_parallel_size, sleep)
         self._end_of_turn = end_of_turn
         without_token = ids_without_token(end_of_turn.tokenizer, embedding_rows(model))
         self._logit_bias = dict.fromkeys(without_token, NEVER) or None
@@ -77,6 +78,7 @@ class VLLMBackend:
                 tensor_parallel_size=tensor_parallel_size,
                 enable_sleep_mode=sleep,
                 logprobs_mode="processed_logprobs",
+                enforce_eager=_is_for_cpus(),  # without graphs, compiling only delays the start
             )
 
     def weights_will_change(self) -> None:
@@ -104,6 +106,8 @@ class VLLMBackend:
         if settings.do_sample:
             sampled = torch.tensor([log_prob for of_reply in log_probs for log_prob in of_reply])
             replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
+            if not settings.truncates and settings.temperature == 1:
+                _check_agreement(replies)
         return replies
 
     def _load(self, weights: list[tuple[str, Tensor]]) -> None:
@@ -115,6 +119,8 @@ class VLLMBackend:
                 self._llm.wake_up()
                 self._asleep = False
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+            if _is_for_cpus():
+                self._llm.apply_model(_pack_tied_head)
             if not self._llm.reset_prefix_cache():
                 raise RuntimeError("it keeps cached prompts of the old weights")
 
@@ -191,7 +197,34 @@ def _read(completion: Any) -> list[tuple[int, float]]:
     return [(id, candidates[id].logprob) for candidates, id in zip(completion.logprobs, ids, strict=True)]
 
 
-def import_vllm(tensor_parallel_size: int) -> Any:
+def _check_agreement(replies: Replies) -> None:
+    """Raise an error if vLLM evidently does not sample from the policy's own distribution."""
+    assert replies.sampler_log_probs is not None and replies.log_probs is not None
+    kl = float((replies.sampler_log_probs - replies.log_probs)[replies.response_mask].mean())
+    if not kl < _MAX_SAMPLER_KL:
+        raise GenerationError(
+            f"vLLM's log-probabilities differ from the policy's by {kl:.2g} nats per token, more than rounding could "
+            f"({_MAX_SAMPLER_KL}): it does not compute this model with the policy's weights; use backend: transformers"
+        )
+
+
+def _pack_tied_head(model: Any) -> None:
+    """Let vLLM copy the weights of an output layer again, as its CPU layers compute with a copy of theirs.
+
+    It does so itself for layers that receive weights, and a tied output layer receives none.
+    """
+    head = getattr(model, "lm_head", None)
+    if head is not None:
+        head.quant_method.process_weights_after_loading(head)
+
+
+def _is_for_cpus() -> bool:
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+def import_vllm(tensor_parallel_size: int, sleep: bool = False) -> Any:
     """Import and check the package vllm."""
     # Run the engine in this process, where it can read the policy's weights directly.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -204,7 +237,11 @@ def import_vllm(tensor_parallel_size: int) -> Any:
         ) from error
     if Version(vllm.__version__) < Version(MIN_VERSION):
         raise ConfigError(f"generation.backend: vllm needs vllm {MIN_VERSION} or newer, not {vllm.__version__}")
-    if (n_devices := device_count()) < tensor_parallel_size:
+    is_cpu = _is_for_cpus()
+    n_devices = 1 if is_cpu else device_count()
+    if is_cpu and sleep:
+        raise ConfigError("generation.sleep frees memory of a GPU, but this vLLM runs on the CPU; remove it")
+    if n_devices < tensor_parallel_size:
         raise ConfigError(
             f"generation.backend: vllm with tensor_parallel_size: {tensor_parallel_size} needs as many CUDA devices, "
             f"but this machine has {n_devices}; backend: transformers needs none"

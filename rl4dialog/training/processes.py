@@ -7,6 +7,7 @@ as with one process. Only the main process computes metrics, writes files and pr
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -49,6 +50,6 @@ def join_processes(prepare: Callable[[], None]) -> None:
 
 
 def leave_processes() -> None:
-    """Shut down the communication started by :func:`join_processes`."""
-    if dist.is_available() and dist.is_initialized():
+    """Shut down the communication started by :func:`join_processes`. vLLM does so itself when its engine ends."""
+    if dist.is_available() and dist.is_initialized() and "vllm" not in sys.modules:
         dist.destroy_process_group()

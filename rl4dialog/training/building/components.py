@@ -155,7 +155,7 @@ def check_components(config: RunConfig) -> None:
     if isinstance(config, TextConfig) and config.generation.backend == "vllm":
         for block in config.generation_blocks:
             vllm_backend.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
-        vllm_backend.import_vllm(config.generation.tensor_parallel_size)
+        vllm_backend.import_vllm(config.generation.tensor_parallel_size, config.generation.sleep)
 
 
 def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:

@@ -290,6 +290,12 @@ def no_log_probs(outputs):
     return outputs
 
 
+def other_weights(outputs):
+    for output in outputs:
+        output.outputs[0].logprobs = [{id: SimpleNamespace(logprob=-0.1)} for id in output.outputs[0].token_ids]
+    return outputs
+
+
 @pytest.mark.parametrize(
     "spoil, words",
     [
@@ -298,6 +304,7 @@ def no_log_probs(outputs):
         (lambda outputs: [*outputs, outputs[0]], "4 were requested and 5 returned"),
         (empty, "one is empty \\(finish reason: "),
         (no_log_probs, "vLLM did not generate the replies"),
+        (other_weights, r"differ from the policy's by \d\.\d+ nats per token, .* use backend: transformers"),
     ],
 )
 def test_engine_that_fails_is_an_error(llm_class, spoil, words):
@@ -393,7 +400,8 @@ def test_missing_package_old_package_and_missing_device_are_told(tmp_path, monke
     for package, message in (
         ({"version": "0.11.2"}, r"needs vllm 0\.22 or newer, not 0\.11\.2"),
         ({"n_devices": 0}, "needs as many CUDA devices, but this machine has 0"),
+        ({"is_cpu": True}, "generation.sleep frees memory of a GPU, but this vLLM runs on the CPU"),
     ):
         fake_vllm.install(monkeypatch, **package)
         with pytest.raises(ConfigError, match=message):
-            check(tmp_path)
+            check(tmp_path, {"backend": "vllm", "sleep": True})

@@ -1,0 +1,186 @@
+"""Real replies of vLLM beside the policy that they are written for, in an environment of its own (make test-vllm)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from runs import lines, make_config, write_config
+from tiny import make_env, make_gpt2, make_llama, make_policy, make_tokenizer
+
+from rl4dialog.core.errors import ConfigError, GenerationError
+from rl4dialog.policies.vllm_backend import VLLMBackend, import_vllm
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+pytest.importorskip("vllm", reason="vLLM is tested in an environment of its own: make test-vllm")
+
+TOKENIZER = make_tokenizer()
+N_PROMPT, N_REPLY = 6, 8
+SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
+# Two architectures; weights of embedding and output layer that are the same tensor, and that are not.
+MODELS = {
+    "tied": lambda: make_gpt2(TOKENIZER),
+    "untied": lambda: make_llama(TOKENIZER),
+}
+
+
+def policy_with(model="tied", end_of_turn=None, **kwargs):
+    env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
+    policy = make_policy(env, MODELS[model](), end_of_turn, **kwargs)
+    policy.backend = VLLMBackend(policy.language_model, policy.end_of_turn, N_PROMPT + N_REPLY, "float32")
+    return policy
+
+
+def prompts(n):
+    """Prompts of 1 to 6 tokens, padded on the left."""
+    mask = torch.arange(N_PROMPT) >= N_PROMPT - (1 + torch.arange(n) % N_PROMPT)[:, None]
+    ids = torch.randint(3, len(TOKENIZER), (n, N_PROMPT), generator=torch.Generator().manual_seed(0))
+    return {"prompt_ids": ids * mask, "prompt_mask": mask}
+
+
+def differences(replies):
+    return (replies.sampler_log_probs - replies.log_probs)[replies.response_mask].abs()
+
+
+def update(policy):
+    """An optimizer step that changes all trained weights a lot."""
+    policy.weights_will_change()
+    with torch.no_grad():
+        for parameter in policy.actor_parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("kwargs", [{}, {"critic": "shared"}, {"lora": {"r": 2, "lora_alpha": 8}}])
+def test_log_probs_are_those_of_the_policy_after_every_update(model, kwargs):
+    """1,000 replies before ten updates and after them, and a few after each one."""
+    policy = policy_with(model, **kwargs)
+    for n_updates in range(11):
+        replies = policy.generate(prompts(1000 if n_updates in (0, 10) else 20))
+        found = differences(replies)
+        print(f"{model} {kwargs} after {n_updates} updates: mean {found.mean():.2g}, max {found.max():.2g} nats")
+        assert found.mean() <= 1e-4
+        greedy = policy.generate(prompts(20), do_sample=False)
+        backend, policy.backend = policy.backend, None
+        assert greedy.response_ids.tolist() == policy.generate(prompts(20), do_sample=False).response_ids.tolist()
+        policy.backend = backend
+        update(policy)
+
+
+def test_weights_that_did_not_arrive_stop_the_run():
+    policy = policy_with()
+    policy.generate(prompts(4))
+    with torch.no_grad():
+        for parameter in policy.actor_parameters():
+            parameter.add_(torch.randn_like(parameter))
+    with pytest.raises(GenerationError, match=r"differ from the policy's by \d.* nats per token"):
+        policy.generate(prompts(50))
+
+
+def test_filters_limit_the_sampler_as_transformers_do():
+    settings = {"top_k": 5, "top_p": 0.9, "temperature": 1.5, "repetition_penalty": 1.3}
+    policy = policy_with(generation_kwargs=settings)
+    theirs = policy.generate(prompts(200))
+    for prompt, mask, ids, reply_mask, log_probs in zip(
+        *prompts(200).values(), theirs.response_ids, theirs.response_mask, theirs.sampler_log_probs, strict=True
+    ):
+        row, reply = prompt[mask.bool()], ids[reply_mask]
+        for t in range(len(reply)):
+            read = torch.cat([row, reply[:t]])[None]
+            with torch.no_grad():
+                logits = policy.language_model(read).logits[:, -1]
+            processed = policy.generation_settings.processors()(read, logits).log_softmax(-1)[0]
+            assert float(log_probs[t]) == pytest.approx(float(processed[reply[t]]), abs=1e-4)
+
+
+def test_replies_end_where_the_environment_ends_them():
+    ends = [id for id in range(len(TOKENIZER)) if id % 4 == 0]
+    policy = policy_with(end_of_turn=EndOfTurn(TOKENIZER, ends))
+    for min_length in (0, 4):
+        replies = policy.generate(prompts(200), min_length=min_length)
+        for ids, mask in zip(replies.response_ids, replies.response_mask, strict=True):
+            reply = ids[mask].tolist()
+            assert not any(id in ends for id in reply[:-1])
+            assert reply[-1] in ends or len(reply) == N_REPLY
+            assert len(reply) > min_length
+
+
+def test_turn_marker_ends_a_reply():
+    said = policy_with().generate(prompts(100)).response_ids
+    marker = TOKENIZER.decode(
+        max((pair for pair in said[:, :2].tolist() if min(pair) >= 3), key=said[:, :2].tolist().count)
+    )
+    end = EndOfTurn(TOKENIZER, [0], marker)
+    policy = policy_with(end_of_turn=end)
+    replies = policy.generate(prompts(100))
+    rows = [ids[mask].tolist() for ids, mask in zip(replies.response_ids, replies.response_mask, strict=True)]
+    assert all(end.is_end(row) or len(row) == N_REPLY for row in rows)
+    assert not any(end.is_end(row[:n]) for row in rows for n in range(1, len(row)))
+    assert any(marker in TOKENIZER.decode(row) for row in rows)
+
+
+def test_seed_decides_the_replies():
+    policy, found = policy_with(), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(policy.generate(prompts(20)).response_ids.tolist())
+    assert found[0] == found[1] != found[2]
+
+
+def test_what_needs_a_gpu_is_refused():
+    with pytest.raises(ConfigError, match=r"generation\.sleep frees memory of a GPU"):
+        import_vllm(1, sleep=True)
+    with pytest.raises(ConfigError, match="tensor_parallel_size: 2 needs as many"):
+        import_vllm(2)
+
+
+GAME = {
+    "datapool": {"id": "guess_what", "args": {"n_train": 200}},
+    "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0}}},
+    "env__args": {
+        "max_prompt_length": 64,
+        "max_episode_length": 8,
+        "max_turns": 3,
+        "partner": {"id": "guess_what"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("n_processes", "overrides"),
+    [
+        (1, {"alg__args__importance_correction": "token"}),
+        (1, {**GAME, "alg__policy__args__critic": "shared"}),  # the cache of prefixes helps from turn to turn
+        (2, {}),
+    ],
+)
+def test_run_samples_from_its_policy_and_ends_cleanly(tmp_path, n_processes, overrides):
+    config = make_config(
+        tmp_path,
+        generation={"backend": "vllm"},
+        env__n_envs=4,
+        train_evaluation__n_iters=3,
+        alg__args__learning_rate=1e-2,
+        **overrides,
+    )
+    config["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "top_k": 0}
+    place = ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"] * (n_processes == 2)
+    command = [
+        sys.executable,
+        *launcher,
+        str(SCRIPT),
+        "--config_path",
+        str(write_config(tmp_path / "c", config)),
+        *place,
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=500, env=dict(os.environ))
+    assert run.returncode == 0, run.stderr
+    assert "Traceback" not in run.stderr and "Error" not in run.stderr, run.stderr
+    logged = lines(tmp_path / "p" / "e" / "rollout_info.jsonl")
+    assert len(logged) == 3
+    for line in logged:
+        assert abs(line["rollout/sampler_kl"]) < 1e-4 and line["rollout/sampler_max_ratio"] < 1.001
+    assert abs(logged[-1]["rollout/kl"]) > 1e-4, "the policy has changed"
