@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
-from rl4dialog.core.errors import ProcessError
+from rl4dialog.core.errors import ModelError, ProcessError
 
 
 def n_processes() -> int:
@@ -100,6 +100,19 @@ def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
 def full_tensor(value: Tensor) -> Tensor:
     """Gather a tensor that may be sharded over the processes."""
     return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+@torch.no_grad()
+def copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
+    """Copy tensors into targets of the same names, which may be sharded."""
+    for name, target in targets.items():
+        source = sources.get(name)
+        if source is None or source.shape != target.shape:
+            found = "is missing" if source is None else f"has the shape {tuple(source.shape)}"
+            raise ModelError(f"the saved weights do not fit the model: {name} {found}, not {tuple(target.shape)}")
+        if isinstance(target, DTensor):
+            source = distribute_tensor(source.to(target.device), target.device_mesh, target.placements)
+        target.copy_(source)
 
 
 def broadcast(tensors: Iterable[Tensor]) -> None:

@@ -14,12 +14,12 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.conversation import OutsidePartner
+from rl4dialog.functional.distributed import copy_all
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.answering import answering_policy, sampled_answers, sampled_replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.references import WeightCopy
-from rl4dialog.policies.saving import copy_all
 
 POOL_SIZE, LATEST_SHARE = 4, 0.8
 

@@ -457,6 +457,10 @@ class LMActorCriticPolicy(BasePolicy):
         if (graphs := vars(self).get("_graph_sampler")) is not None:
             graphs.release()
 
+    def compute(self, function: Callable[..., Tensor], *args: Any) -> Tensor:
+        """Call a function of the policy that runs its model; if weights are sharded, all processes must do so."""
+        return function(self, *args)
+
     def predict_sequence_values(self, replies: Replies) -> Tensor:
         """Value of the state before each response token, 0 where masked. Shape (B, T)."""
         return replies.scattered(self._values(replies))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
 from rl4dialog.core.types import is_whole_number
+from rl4dialog.functional.distributed import copy_all
 
 ADAPTER_FOLDER = "adapter"
 
@@ -70,13 +72,34 @@ class LoRA:
     def load(self, folder: Path) -> None:
         """Load adapters saved by :meth:`save_pretrained`."""
         peft = _peft()
+        own = peft.get_peft_model_state_dict(self._peft_model)
         try:
             state = peft.load_peft_weights(str(folder), device="cpu")
-            result = peft.set_peft_model_state_dict(self._peft_model, state)
-        except (OSError, ValueError, RuntimeError) as error:
+            if has_same := set(state) == set(own):
+                copy_all(own, state)
+        except (OSError, ValueError, RuntimeError, ModelError) as error:
             raise ModelError(f"{folder} has no adapters that fit this model: {error}") from error
-        if result.unexpected_keys or set(state) != set(peft.get_peft_model_state_dict(self._peft_model)):
+        if not has_same:
             raise ModelError(f"the adapters in {folder} have other settings")
+
+    def keep_structure(self) -> None:
+        """Keep the model without its weights, before these are sharded, for :meth:`whole`."""
+        tensors = itertools.chain(self._peft_model.parameters(), self._peft_model.buffers())
+        self._structure = copy.deepcopy(self._peft_model, {id(tensor): _on_meta(tensor) for tensor in tensors})
+
+    def whole(self, weights: Mapping[str, Tensor]) -> LoRA:
+        """The same adapters and model with weights that are gathered from the shards."""
+        whole = copy.copy(self)
+        whole._peft_model = copy.deepcopy(self._structure)
+        model = whole._peft_model.get_base_model()
+        model.load_state_dict(weights, strict=False, assign=True)  # without what others are tied to
+        model.tie_weights()
+        return whole
+
+
+def _on_meta(tensor: Tensor) -> Tensor:
+    meta = tensor.detach().to("meta")
+    return nn.Parameter(meta, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else meta
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

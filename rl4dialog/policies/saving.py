@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.functional.distributed import full_tensor
+from rl4dialog.functional.distributed import copy_all, full_tensor
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
 from rl4dialog.policies.sharding import whole_weights
@@ -80,6 +80,8 @@ def save_language_model(
     model: PreTrainedModel, folder: Path, lora: LoRA | None = None, weights: dict[str, Tensor] | None = None
 ) -> None:
     """Save a language model, or gathered weights of a sharded one; adapters are merged, and also saved alone."""
+    if lora is not None and weights is not None:
+        lora, weights = lora.whole(weights), None
     (model if lora is None else lora.merged()).save_pretrained(folder, state_dict=weights)
     if lora is not None:
         lora.save_pretrained(folder / ADAPTER_FOLDER)
@@ -170,16 +172,3 @@ def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found[name] = gathered.clone() if gathered.data_ptr() in places else gathered
         places.add(gathered.data_ptr())
     return found
-
-
-@torch.no_grad()
-def copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
-    """Copy tensors into targets of the same names, which may be sharded."""
-    for name, target in targets.items():
-        source = sources.get(name)
-        if source is None or source.shape != target.shape:
-            found = "is missing" if source is None else f"has the shape {tuple(source.shape)}"
-            raise ModelError(f"the saved weights do not fit the model: {name} {found}, not {tuple(target.shape)}")
-        if isinstance(target, DTensor):
-            source = distribute_tensor(source.to(target.device), target.device_mesh, target.placements)
-        target.copy_(source)

@@ -31,11 +31,14 @@ _METHODS = (
     "evaluate_actions",
     "get_distribution",
     "predict_values",
+    "compute",
 )
 
 
 def shard_policy(policy: LMActorCriticPolicy) -> None:
     """Shard a policy, which must be identical in all processes, and create a new optimizer for it."""
+    if policy.lora is not None:
+        policy.lora.keep_structure()
     mesh = init_device_mesh(policy.device.type, (dist.get_world_size(),))
     for layer in layers_of(policy):
         fully_shard(layer, mesh=mesh)

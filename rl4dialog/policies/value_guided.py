@@ -23,6 +23,7 @@ from transformers import MinPLogitsWarper, PreTrainedModel, TopKLogitsWarper, To
 from rl4dialog.core.errors import ConfigError, ModelError, shown
 from rl4dialog.core.pretrained import GUIDANCE_FILE
 from rl4dialog.functional.advantages import Turns
+from rl4dialog.functional.distributed import copy_all
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -33,7 +34,7 @@ from rl4dialog.policies.generation import MIN_TEMPERATURE, GenerationSettings, S
 from rl4dialog.policies.heads import ActionValueHeads
 from rl4dialog.policies.lagging_values import LaggingValuesMixin
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, copy_all, gathered, states_beside
+from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, gathered, states_beside
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
 _STRICT = pydantic.ConfigDict(strict=True)

@@ -75,6 +75,10 @@ class Rollout(Driver):
         """Number of conversations that have begun, per environment."""
         return self.n_done + [talk.has_begun for talk in self.talks]
 
+    def wait(self) -> None:
+        if self.lockstep:
+            evaluate(self.policy, self.say(np.zeros(1, dtype=int)))
+
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
         if said is not None:
             said.turn = said.response_mask * torch.tensor(n_before, device=said.response_mask.device)[:, None]
@@ -229,7 +233,7 @@ class RolloutCollector:
             while all_reduce_max(int(active.any())) if policy.lockstep else active.any():
                 rows = np.flatnonzero(active)
                 if not len(rows):
-                    evaluate(policy, rollout.say(np.zeros(1, dtype=int)))  # the same passes as in other processes
+                    rollout.wait()
                     continue
                 settled = rollout.step(rows)
                 self._info_numbers.add([rollout.infos[row] for row in settled], series)

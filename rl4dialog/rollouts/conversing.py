@@ -24,6 +24,7 @@ from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import FAILED_ACTION, LEAVES_ACTION, PADDING_ACTION, UtteranceView
+from rl4dialog.functional.distributed import all_reduce_max
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.references import WeightCopy
@@ -117,6 +118,7 @@ class Driver:
         self._generation_kwargs = dict(generation_kwargs or {})
         self.talks = [Talk() for _ in range(env.num_envs)]  # the conversation in each environment
         self.seconds: dict[str, float] = defaultdict(float)  # time by phase (time/..._s)
+        self.lockstep = policy.lockstep  # whether all processes of the run hold conversations now, with equal passes
 
     @contextmanager
     def remembering_prompts(self) -> Iterator[None]:
@@ -136,6 +138,8 @@ class Driver:
         self.actions = np.full(self.observations["context_ids"].shape, PADDING_ACTION, dtype=np.int64)
         with self.timed("generate"):
             said = self.say(mine) if len(mine) else None
+            if said is None:
+                self.wait()
         answered, failures = None, dict[int, str]()
         if self.partner is not None:
             with self.timed("partner"):
@@ -174,6 +178,11 @@ class Driver:
     def speakers(self, rows: np.ndarray) -> np.ndarray:
         """Whose turn it is in some environments."""
         return self.observations["speaker"][rows] if "speaker" in self.observations else np.full(len(rows), AGENT)
+
+    def wait(self) -> None:
+        """Make the passes of a step in which other processes of the run speak and this one does not, if needed."""
+        if self.lockstep:
+            self.say(np.zeros(1, dtype=int))
 
     def say(self, rows: np.ndarray) -> Replies:
         """Utterances of the agent in some environments."""
@@ -424,9 +433,13 @@ class Conversing:
             player.reset(sample.meta_data or {}, derive_seed(seed, "player"))
         driver = _Evaluation(policy, env, env.observations, *self._settings, generation_kwargs)
         driver.players, driver.begun, driver.values_of = players, begun, values_of
+        driver.lockstep = policy.lockstep and players is None
         rows = np.arange(len(samples))
         with driver.remembering_prompts():
-            while rows.size:
+            while all_reduce_max(rows.size) if driver.lockstep else rows.size:
+                if not rows.size:
+                    driver.wait()
+                    continue
                 # Those with a step to repeat go first.
                 repeated = [
                     row for row in map(int, rows) if begun and len(driver.talks[row].steps) < len(begun[row].steps)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from apart import Command, launched
-from runs import lines, make_config, write_config
+from runs import changed, lines, make_config, write_config
 from safetensors.torch import load_file
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
@@ -117,6 +117,53 @@ def test_two_processes_give_the_weights_of_one(tmp_path, algorithm, kind, variab
     assert rollout["rollout/task_reward_std"] > 0.01, "the reward varies"
 
 
+GAME = {
+    "datapool": {"id": "guess_what", "args": {"n_train": 40}},
+    "reward_fn": {"id": "letters"},
+    "env__args": {
+        "max_prompt_length": 64,
+        "max_episode_length": 10,
+        "max_turns": 3,
+        "partner": {"id": "guess_what"},
+    },
+    "alg__args__critic_warmup_iters": 1,
+    "alg__args__critic_epochs": 1,
+    "alg__args__supervised_coef": 0.1,
+    "alg__policy__args__critic": "shared",
+    "alg__policy__args__critic_lr_factor": 2,
+}
+LORA = {"lora": {"r": 2, "lora_alpha": 8}}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "changes"),
+    [
+        ("ppo", "causal", {**GAME, **LORA}),
+        pytest.param("ppo", "causal", GAME, marks=pytest.mark.long),
+        pytest.param("rloo", "seq2seq", LORA, marks=pytest.mark.long),
+    ],
+)
+def test_shards_give_the_weights_of_two_copies(tmp_path, algorithm, kind, changes):
+    """What is drawn in each process is drawn alike, and the references of the supervised loss are."""
+    found = []
+    for environment in ({}, FSDP):
+        config = changed(plain_config(tmp_path, algorithm, kind), {**changes, "train_evaluation.n_iters": 2})
+        config.pop("warm_start", None)
+        finished(tmp_path, config, 2, **environment)
+        folder = tmp_path / "p" / "by_2"
+        weights = {path.relative_to(folder): load_file(path) for path in sorted(folder.glob("model/**/*.safetensors"))}
+        found.append((weights, lines(folder / "rollout_info.jsonl")[-1], lines(folder / "training_info.jsonl")[-1]))
+        shutil.rmtree(folder)
+    (copies, rollout, trained_), (shards, of_shards, trained_in_shards) = found
+    assert copies.keys() == shards.keys()
+    for path, weights in copies.items():
+        for name, weight in weights.items():
+            torch.testing.assert_close(shards[path][name], weight, rtol=0, atol=1e-5)
+    for key in ("rollout/task_reward", "rollout/kl", "rollout/tokens", "rollout/n_episodes"):
+        assert of_shards[key] == pytest.approx(rollout[key], abs=1e-5), key
+    assert trained_in_shards["train/grad_norm"] == pytest.approx(trained_["train/grad_norm"], rel=1e-3)
+
+
 @pytest.mark.long
 def test_torchrun_with_an_empty_cache_gives_the_weights_of_one_process(tmp_path):
     config = plain_config(tmp_path, "ppo", "causal", "builtin/tiny-llama")  # not one of those that tests shrink
@@ -213,8 +260,10 @@ def test_sharded_processes_stay_in_step(tmp_path, variables):
 
 
 @pytest.mark.long
-def test_sharded_run_is_resumed_bit_by_bit(tmp_path):
+@pytest.mark.parametrize("changes", [{}, {"lora": {"r": 2, "lora_alpha": 8}}])
+def test_sharded_run_is_resumed_bit_by_bit(tmp_path, changes):
     config = make_config(tmp_path, env__n_envs=4, alg__policy__args__critic="shared", train_evaluation__save_every=1)
+    config |= changes
     last = tmp_path / "p" / "by_2" / "checkpoints" / "iteration_000002"
     found = []
     for flags in ((), ("--resume",)):
@@ -222,7 +271,7 @@ def test_sharded_run_is_resumed_bit_by_bit(tmp_path):
         (tmp_path / "p" / "by_2" / "result.json").unlink(missing_ok=True)  # a run that has it is complete
         output = finished(tmp_path, config, 2, *flags, **FSDP)
         files = sorted(last.rglob("*.safetensors"))
-        assert [path.name for path in files] == ["critic.safetensors", "model.safetensors", "optimizer.safetensors"]
+        assert len(files) == 3 + bool(changes), files
         found.append([{name: tensor.tolist() for name, tensor in load_file(path).items()} for path in files])
     assert "Resumed after iteration 1 of 2" in output
     assert found[0] == found[1]

@@ -338,7 +338,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         """Accumulate the gradient of the supervised loss, if any, and return this process's part of its mean."""
         if not self.supervised_coef or self._supervised_loss is None or self.is_critic_warmup:
             return {}
-        loss = self._supervised_loss(self.policy, self.supervised_batch_size) / n_processes()
+        policy: Any = self.policy
+        loss = policy.compute(self._supervised_loss, self.supervised_batch_size) / n_processes()
         steps.backward(self.supervised_coef * loss, is_last=False)
         return {"supervised_loss": loss.detach()}
 

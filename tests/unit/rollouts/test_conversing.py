@@ -122,7 +122,7 @@ def talks_of(players, ends=(0,), seeds=(5, 6, 7)):
         kwargs = {"partner": Repeats(), "max_turns": 5, "max_episode_length": max_length, "max_prompt_length": 40}
         return UtteranceView(make_env(tokenizer, end_of_turn=end, **kwargs))
 
-    policy = SimpleNamespace(device="cpu", reply_limit=lambda: 4, remembering_prompts=nullcontext)  # says nothing
+    policy = SimpleNamespace(device="cpu", lockstep=False, reply_limit=lambda: 4, remembering_prompts=nullcontext)
     return Conversing(make_view)(policy, SAMPLES, seeds, players)
 
 

@@ -221,7 +221,7 @@ def game_config(tmp_path, **changes):
 class Consistent:
     """In the place of a policy: `ConsistentPlayer`, who reads prompts, with a critic that knows its mean returns."""
 
-    device, joins_turns, settings = torch.device("cpu"), True, GenerationSettings()
+    device, joins_turns, lockstep, settings = torch.device("cpu"), True, False, GenerationSettings()
     remembering_prompts = staticmethod(nullcontext)
 
     def __init__(self, parts):

@@ -282,7 +282,7 @@ def config_of(folder, args=None, **overrides):
 def test_self_play_is_refused_with_fsdp(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match=r"env\.args\.partner is not supported with FSDP"):
+    with pytest.raises(ConfigError, match="a partner that is a copy of the policy is not supported with FSDP"):
         check_components(config_of(tmp_path))
 
 

@@ -103,13 +103,6 @@ def test_post_processing_is_for_single_replies(tmp_path, block):
     check_components(parse_config(make_config(tmp_path, **kwargs), "test"))
 
 
-def test_conversations_are_refused_with_fsdp(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match=r"env\.args\.partner is not supported with FSDP"):
-        check_components(config_of(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("samples", "changes", "error", "message"),
     [
