@@ -5,6 +5,7 @@ The estimator is trained as in adversarial inverse reinforcement learning (Fu et
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -17,45 +18,71 @@ from torch.nn import functional as F
 
 from rl4dialog.algorithms.turn_level.behaviour_cloning import demonstrations_of
 from rl4dialog.algorithms.turn_level.iterations import OnPolicyIterations
-from rl4dialog.core.arguments import Count, NonNegativeInt, Positive
+from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
+from rl4dialog.core.errors import ConfigError
+
+Turns = tuple[Tensor, Tensor, Tensor]
+"""Observations (B, size), actions (B, size of an action), or numbered ones (B,), and next observations (B, size)."""
 
 
 class RewardEstimator(nn.Module):
-    """f(s, a, s') = g(s, a) + γ h(s') - h(s), where h is 0 after the end of an episode that was not truncated."""
+    """f(s, a, s') = log π₀(a|s) + g(s, a, s'), with a network g and the policy π₀ that training begins with.
 
-    def __init__(self, n_inputs: int, n_actions: int, gamma: float, width: int, is_discrete: bool) -> None:
+    In the published f, a network has to learn the log-probability of a whole action. Far from it, f - log π is mostly
+    -log π, a reward for noise.
+    """
+
+    def __init__(self, n_inputs: int, n_actions: int, width: int, is_discrete: bool, policy: Any) -> None:
         super().__init__()
-        self._gamma, self._n_actions, self._is_discrete = gamma, n_actions, is_discrete
-        self.g = nn.Sequential(nn.Linear(n_inputs + n_actions, width), nn.ReLU(), nn.Linear(width, 1))
-        self.h = nn.Sequential(nn.Linear(n_inputs, width), nn.ReLU(), nn.Linear(width, 1))
+        self._n_actions, self._is_discrete = n_actions, is_discrete
+        self.g = nn.Sequential(nn.Linear(2 * n_inputs + n_actions, width), nn.ReLU(), nn.Linear(width, 1))
+        self.start = copy.deepcopy(policy).requires_grad_(False)
+        self.register_load_state_dict_pre_hook(_skip_earlier_form)
 
-    def forward(self, observations: Tensor, actions: Tensor, next_observations: Tensor, dones: Tensor) -> Tensor:
-        """Rewards (B,) of actions (B, size of an action), or numbered ones (B,), between observations (B, size).
-
-        ``dones`` is 1 where the episode ended with the action and was not truncated, else 0. Shape (B,).
-        """
+    def inputs(self, observations: Tensor, actions: Tensor, next_observations: Tensor) -> Tensor:
+        """Inputs of g (B, n_inputs) for turns."""
         if self._is_discrete:
             actions = F.one_hot(actions.long().flatten(), self._n_actions).float()
-        value, next_value = self.h(observations).squeeze(1), self.h(next_observations).squeeze(1)
-        shaping = self._gamma * (1 - dones) * next_value - value
-        return self.g(torch.cat([observations, actions], dim=1)).squeeze(1) + shaping
+        return torch.cat([observations, actions, next_observations], dim=1)
+
+    def log_odds(self, turns: Turns, policy: Any) -> tuple[Tensor, Tensor]:
+        """Inputs of g, and what f - log π has beside g: log π₀ - log π (B,)."""
+        with torch.no_grad():
+            log_probs = [each.get_distribution(turns[0]).log_prob(turns[1]) for each in (self.start, policy)]
+        return self.inputs(*turns), log_probs[0] - log_probs[1]
+
+
+def _skip_earlier_form(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Load policies whose estimator had another form: predictions do not need it."""
+    if f"{prefix}h.0.weight" in state:
+        for key in [key for key in state if key.startswith(prefix)]:
+            del state[key]
+        state.update({prefix + key: value for key, value in module.state_dict().items()})
 
 
 class GDPL(OnPolicyIterations, PPO):
     """PPO whose reward is f - log π, with an estimator f that learns to tell demonstrations from the policy's turns.
 
     The environment's own reward is only logged. In the first iterations, the policy does not move while the estimator
-    learns; begin with ``warm_start.id: bc``.
+    and the values learn; begin with ``warm_start.id: bc``. Rewards are shifted so that their mean is 0 in each
+    iteration: otherwise the policy would gain by ending dialogues, or by never doing so.
 
     Args:
         policy: An actor-critic policy.
-        env: Environments with a method ``demonstrations()``.
+        env: Environments with a method ``demonstrations()``. The last turn of a dialogue has no next observation and
+            is left out.
         estimator_learning_rate: Learning rate of the estimator's Adam.
         estimator_epochs: Epochs of the estimator over the turns of an iteration.
         estimator_batch_size: Turns of each kind per step of the estimator.
-        estimator_warmup_iters: Number of first iterations that train the estimator only.
-        estimator_width: Units of its hidden layers.
+        estimator_warmup_iters: Number of first iterations that train the estimator and the values only.
+        estimator_width: Units of its hidden layer.
+        estimator_gradient_penalty: Coefficient of the squared gradient of g by its inputs, between demonstrations and
+            turns of the policy (Gulrajani et al. 2017, arXiv 1704.00028, but around 0, as in Thanh-Tung et al. 2019,
+            arXiv 1902.03984).
         kwargs: Arguments of PPO.
+
+    Raises:
+        ConfigError: If there are no demonstrations, or each has one turn only.
     """
 
     def __init__(
@@ -67,6 +94,7 @@ class GDPL(OnPolicyIterations, PPO):
         estimator_batch_size: Count = 128,
         estimator_warmup_iters: NonNegativeInt = 10,
         estimator_width: Count = 100,
+        estimator_gradient_penalty: NonNegative = 0.1,
         **kwargs: Any,
     ) -> None:
         super().__init__(policy, env, **kwargs)
@@ -76,14 +104,20 @@ class GDPL(OnPolicyIterations, PPO):
         shape = self.observation_space.shape
         assert shape is not None
         # As a part of the policy, it is saved and loaded with it; the policy's optimizer does not contain it.
-        self._estimator = RewardEstimator(shape[0], n_actions, self.gamma, estimator_width, is_discrete).to(self.device)
-        self.policy.estimator = self._estimator
-        self.estimator_optimizer = torch.optim.Adam(self._estimator.parameters(), estimator_learning_rate)
+        estimator = RewardEstimator(shape[0], n_actions, estimator_width, is_discrete, self.policy).to(self.device)
+        self._estimator = self.policy.estimator = estimator
+        self.estimator_optimizer = torch.optim.Adam(estimator.g.parameters(), estimator_learning_rate)
         self._epochs, self._estimator_batch = estimator_epochs, estimator_batch_size
-        self._warmup = estimator_warmup_iters
-        self._cut: dict[tuple[int, int], np.ndarray] = {}  # last observations of truncated episodes, by step and env
+        self._warmup, self._penalty = estimator_warmup_iters, estimator_gradient_penalty
+        # Last observations of episodes, and whether they were truncated, by step and environment
+        self._ends: dict[tuple[int, int], tuple[np.ndarray, bool]] = {}
         observations, actions, dones = demonstrations_of(self)
-        self._demonstrated = (observations, actions, observations.roll(-1, 0), dones)
+        goes_on = dones == 0
+        if not goes_on.any():
+            raise ConfigError(
+                "alg.id: gdpl needs demonstrations of more than one turn: it compares what follows a turn"
+            )
+        self._demonstrated = (observations[goes_on], actions[goes_on], observations.roll(-1, 0)[goes_on])
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         modules, variables = super()._get_torch_save_params()
@@ -93,42 +127,43 @@ class GDPL(OnPolicyIterations, PPO):
         super()._update_info_buffer(infos, dones)
         # stable-baselines3 calls this before it adds a step to the buffer, which has no place for last observations.
         for env, info in enumerate(infos):
-            if info.get("TimeLimit.truncated") and info.get("terminal_observation") is not None:
-                self._cut[self.rollout_buffer.pos, env] = info["terminal_observation"]
+            if info.get("terminal_observation") is not None:
+                truncated = bool(info.get("TimeLimit.truncated"))
+                self._ends[self.rollout_buffer.pos, env] = (info["terminal_observation"], truncated)
 
     def train(self) -> None:
-        observations, actions, following, dones = turns = self._turns()
+        if self.iteration == 1:  # after the warm start
+            own = {key: value for key, value in self.policy.state_dict().items() if not key.startswith("estimator.")}
+            self._estimator.start.load_state_dict(own)
         # 1. The estimator learns to tell the turns of the log from those of the rollout. log pi(a|s) does not change.
-        with torch.no_grad():
-            log_probs = self.policy.get_distribution(observations).log_prob(actions)
-            demonstrated = self.policy.get_distribution(self._demonstrated[0]).log_prob(self._demonstrated[1])
-        loss = self._train_estimator((turns, log_probs), (self._demonstrated, demonstrated))
+        turns = self._estimator.log_odds(self._turns(), self.policy)
+        loss = self._train_estimator(turns, self._estimator.log_odds(self._demonstrated, self.policy))
         # 2. The reward of a turn, in place of the task's: the log-odds of being from the log, f(s, a, s') - log pi(a|s)
         with torch.no_grad():
-            rewards = self._estimator(observations, actions, following, dones) - log_probs
+            rewards = self._estimator.g(turns[0]).squeeze(1) + turns[1]
             last_values = self.policy.predict_values(obs_as_tensor(self._last_obs, self.device))  # type: ignore[arg-type]
         buffer = self.rollout_buffer
-        buffer.rewards = rewards.view(self.n_envs, self.n_steps).T.cpu().numpy().copy()
-        if self._cut:
+        buffer.rewards = (rewards - rewards.mean()).view(self.n_envs, self.n_steps).T.cpu().numpy().copy()
+        cut = {place: seen for place, (seen, truncated) in self._ends.items() if truncated}
+        if cut:
             # A truncated episode would have gone on: its last step earns the value of its last observation, too, as in
             # stable-baselines3's collect_rollouts, whose rewards have just been replaced.
-            last_seen = torch.as_tensor(np.stack([*self._cut.values()]), device=self.device).float()
+            last_seen = torch.as_tensor(np.stack([*cut.values()]), device=self.device).float()
             with torch.no_grad():
                 values = self.policy.predict_values(last_seen).flatten().cpu().numpy()
-            buffer.rewards[tuple(np.array([*self._cut]).T)] += self.gamma * values
-            self._cut = {}
-        # 3. PPO on these rewards, once the estimator has had its first iterations.
+            buffer.rewards[tuple(np.array([*cut]).T)] += self.gamma * values
+        self._ends = {}
+        # 3. PPO on these rewards, once the estimator has had its first iterations, and the values, too.
         buffer.compute_returns_and_advantage(last_values, self._last_episode_starts)  # type: ignore[arg-type]
         if self.iteration > self._warmup:
             super().train()
+        else:
+            self._train_values()
         self.logger.record("train/estimator_loss", loss)
         self.logger.record("train/estimated_reward", float(rewards.mean()))
 
-    def _turns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Observations, actions, next observations and ends of the rollout, one environment after the other.
-
-        A truncated episode has no end: its last step is followed by the last observation.
-        """
+    def _turns(self) -> Turns:
+        """The turns of the rollout, one environment after the other; an episode's last one leads to its last state."""
         buffer = self.rollout_buffer
         last: Any = self._last_obs
 
@@ -138,25 +173,35 @@ class GDPL(OnPolicyIterations, PPO):
 
         observations = torch.as_tensor(buffer.observations)
         following = torch.cat([observations[1:], torch.as_tensor(last, dtype=observations.dtype)[None]])
-        starts = torch.as_tensor(buffer.episode_starts)
-        dones = torch.cat([starts[1:], torch.as_tensor(self._last_episode_starts, dtype=starts.dtype)[None]])
-        for place, seen in self._cut.items():
-            following[place], dones[place] = torch.as_tensor(seen, dtype=following.dtype), 0
-        actions = rows(buffer.actions)
-        return rows(observations), actions, rows(following), rows(dones)
+        for place, (seen, _) in self._ends.items():
+            following[place] = torch.as_tensor(seen, dtype=following.dtype)
+        return rows(observations), rows(buffer.actions), rows(following)
 
-    def _train_estimator(self, own: tuple[Any, Tensor], demonstrated: tuple[Any, Tensor]) -> float:
-        """Train the classifier exp f / (exp f + π); returns its mean loss."""
-        losses = []
+    def _train_values(self) -> None:
+        for _ in range(self.n_epochs):
+            for rows in self.rollout_buffer.get(self.batch_size):
+                loss = F.mse_loss(self.policy.predict_values(rows.observations).flatten(), rows.returns)
+                self.policy.optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                self.policy.optimizer.step()
+
+    def _train_estimator(self, own: tuple[Tensor, Tensor], demonstrated: tuple[Tensor, Tensor]) -> float:
+        """Train the classifier exp f / (exp f + π) on inputs of g and log π₀ - log π; returns its mean loss."""
+        losses, g = [], self._estimator.g
         for _ in range(self._epochs):
             for rows in torch.randperm(len(own[1])).split(self._estimator_batch):
                 others = torch.randint(len(demonstrated[1]), (len(rows),))
-                loss = torch.zeros(())
-                for (turns, log_probs), chosen, target in ((own, rows, 0.0), (demonstrated, others, 1.0)):
-                    logits = self._estimator(*(each[chosen] for each in turns)) - log_probs[chosen]
-                    loss = loss + F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, target))
+                ours, theirs = own[0][rows], demonstrated[0][others]
+                logits = g(ours).squeeze(1) + own[1][rows], g(theirs).squeeze(1) + demonstrated[1][others]
+                loss = F.softplus(logits[0]).mean() + F.softplus(-logits[1]).mean()
+                losses.append(float(loss.detach()))
+                if self._penalty:
+                    share = torch.rand(len(rows), 1, device=ours.device)
+                    between = (share * ours + (1 - share) * theirs).requires_grad_()
+                    (slope,) = torch.autograd.grad(g(between).sum(), between, create_graph=True)
+                    loss = loss + self._penalty * slope.square().sum(1).mean()
                 self.estimator_optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 self.estimator_optimizer.step()
-                losses.append(float(loss.detach()))
+        self.estimator_optimizer.zero_grad()  # PPO clips the norm of all gradients of the policy, of which g is a part
         return sum(losses) / len(losses)

@@ -1,5 +1,7 @@
 """GDPL: PPO on a reward learned from demonstrations."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 
 from rl4dialog.algorithms.turn_level.gdpl import GDPL, RewardEstimator
+from rl4dialog.core.errors import ConfigError
 
 
 def algorithm(length=1, truncates=False, **kwargs):
@@ -17,36 +20,76 @@ def algorithm(length=1, truncates=False, **kwargs):
     return built
 
 
-def test_shaping_is_the_change_of_the_potential_and_zero_after_the_end():
-    estimator = RewardEstimator(3, 2, gamma=0.9, width=8, is_discrete=False)
-    s, a, following = torch.rand(5, 3), torch.rand(5, 2), torch.rand(5, 3)
-    base = estimator.g(torch.cat([s, a], 1)).squeeze(1)
-    h, h_next = estimator.h(s).squeeze(1), estimator.h(following).squeeze(1)
-    torch.testing.assert_close(estimator(s, a, following, torch.zeros(5)), base + 0.9 * h_next - h)
-    torch.testing.assert_close(estimator(s, a, following, torch.ones(5)), base - h)
+def test_reward_is_g_and_the_log_probability_under_the_first_policy_less_that_under_the_present_one():
+    built = algorithm(estimator_warmup_iters=1)
+    built.learn(built.timesteps_per_iteration, log_interval=None)
+    turns = tuple(torch.randint(2, (5, 4)).float() for _ in range(3))
+    before = built.policy.get_distribution(turns[0]).log_prob(turns[1])
+    inputs, log_odds = built.policy.estimator.log_odds(turns, built.policy)
+    torch.testing.assert_close(inputs, torch.cat(turns, 1))
+    torch.testing.assert_close(log_odds, torch.zeros(5))
+    built.learn(2 * built.timesteps_per_iteration, log_interval=None, reset_num_timesteps=False)
+    log_odds = built.policy.estimator.log_odds(turns, built.policy)[1]
+    torch.testing.assert_close(log_odds, before - built.policy.get_distribution(turns[0]).log_prob(turns[1]))
+    assert log_odds.abs().max() > 0
 
 
 def test_numbered_actions_are_one_hot():
-    estimator = RewardEstimator(3, 4, gamma=0.9, width=8, is_discrete=True)
-    s, dones = torch.rand(2, 3), torch.zeros(2)
+    estimator = RewardEstimator(3, 4, width=8, is_discrete=True, policy=torch.nn.Linear(1, 1))
+    s, following = torch.rand(2, 3), torch.rand(2, 3)
     one_hot = torch.tensor([[0.0, 1, 0, 0], [0, 0, 0, 1]])
-    expected = estimator.g(torch.cat([s, one_hot], 1)).squeeze(1) + 0.9 * estimator.h(s).squeeze(1)
-    torch.testing.assert_close(estimator(s, torch.tensor([1.0, 3.0]), s, dones), expected - estimator.h(s).squeeze(1))
+    inputs = estimator.inputs(s, torch.tensor([1.0, 3.0]), following)
+    torch.testing.assert_close(inputs, torch.cat([s, one_hot, following], 1))
+
+
+def test_estimator_finds_the_turns_of_the_log():
+    built = algorithm(estimator_warmup_iters=100, estimator_learning_rate=0.01, estimator_gradient_penalty=0.0)
+    built.learn(40 * built.timesteps_per_iteration, log_interval=None)
+    copied = torch.randint(2, (64, 4)).float()
+    odds = [built.policy.estimator.g(torch.cat([copied, a, copied], 1)).mean() for a in (copied, 1 - copied)]
+    assert odds[0] > odds[1] + 1
+
+
+def test_gradient_penalty_flattens_g():
+    def slope(penalty):
+        built = algorithm(estimator_warmup_iters=100, estimator_learning_rate=0.01, estimator_gradient_penalty=penalty)
+        built.learn(20 * built.timesteps_per_iteration, log_interval=None)
+        inputs = torch.rand(32, 12, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        return float(torch.autograd.grad(built.policy.estimator.g(inputs).sum(), inputs)[0].square().sum(1).mean())
+
+    assert slope(10.0) < slope(0.0) / 2
+
+
+def test_demonstrations_of_one_turn_are_refused():
+    envs = copying_envs()
+    envs.envs[0].demonstrations = lambda: (np.zeros((3, 4)), np.zeros((3, 4)), np.ones(3))
+    with pytest.raises(ConfigError, match="more than one turn"):
+        GDPL("MlpPolicy", envs, device="cpu")
+
+
+def test_policies_whose_estimator_had_another_form_are_loaded():
+    built = algorithm()
+    state = {key: value + 1 for key, value in built.policy.state_dict().items() if not key.startswith("estimator.")}
+    built.policy.load_state_dict(
+        {**state, "estimator.h.0.weight": torch.ones(2), "estimator.g.0.weight": torch.ones(2)}
+    )
+    torch.testing.assert_close(built.policy.state_dict()["action_net.bias"], state["action_net.bias"])
 
 
 def test_policy_waits_for_the_estimator():
     built = algorithm(estimator_warmup_iters=2)
     weights = [p.clone() for p in built.policy.action_net.parameters()]
-    estimator = [p.clone() for p in built.policy.estimator.parameters()]
+    others = [p.clone() for p in (*built.policy.estimator.g.parameters(), *built.policy.value_net.parameters())]
     built.learn(2 * built.timesteps_per_iteration, log_interval=None)
     assert all(torch.equal(a, b) for a, b in zip(weights, built.policy.action_net.parameters(), strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(estimator, built.policy.estimator.parameters(), strict=True))
+    now = [*built.policy.estimator.g.parameters(), *built.policy.value_net.parameters()]
+    assert not any(torch.equal(a, b) for a, b in zip(others, now, strict=True))
     built.learn(built.timesteps_per_iteration, log_interval=None, reset_num_timesteps=False)
     assert not all(torch.equal(a, b) for a, b in zip(weights, built.policy.action_net.parameters(), strict=True))
 
 
 class LastSeen(BaseCallback):
-    """Ends of episodes by step and environment: the last observation if it is truncated, otherwise none."""
+    """Ends of episodes by step and environment: the last observation, and whether it was truncated."""
 
     def __init__(self):
         super().__init__()
@@ -56,35 +99,37 @@ class LastSeen(BaseCallback):
         for env, info in enumerate(self.locals["infos"]):
             if self.locals["dones"][env]:
                 cut = info["TimeLimit.truncated"]
-                self.ends[self.locals["n_steps"], env] = info["terminal_observation"] if cut else None
+                self.ends[self.locals["n_steps"], env] = (info["terminal_observation"], cut)
         return True
 
 
 @pytest.mark.parametrize("truncates", [False, True])
 def test_advantages_are_those_of_a_loop_on_the_learned_reward(truncates):
     built, seen = algorithm(estimator_warmup_iters=100, length=4, truncates=truncates), LastSeen()
+    values = copy.deepcopy(built.policy)  # those of the rollout; its training moves them
     built.learn(built.timesteps_per_iteration, seen, log_interval=None)
-    assert sum(end is not None for end in seen.ends.values()) == (4 if truncates else 0) and (15, 1) in seen.ends
-    buffer, policy, factor = built.rollout_buffer, built.policy, built.gamma * built.gae_lambda
-
-    def value_of(observation):
-        return float(policy.predict_values(torch.as_tensor(observation)[None]))
-
+    assert sum(cut for _, cut in seen.ends.values()) == (4 if truncates else 0) and (15, 1) in seen.ends
+    buffer, factor = built.rollout_buffer, built.gamma * built.gae_lambda
+    # After training, the rows of an environment follow each other.
+    observed, acted, advantages = (
+        torch.as_tensor(x).view(2, 16, -1).transpose(0, 1)
+        for x in (buffer.observations, buffer.actions, buffer.advantages)
+    )
+    following = torch.cat([observed[1:], observed[:1]])  # row 15 is an end
+    for place, (observation, _) in seen.ends.items():
+        following[place] = torch.as_tensor(observation)
+    turns = tuple(x.reshape(-1, 4).float() for x in (observed, acted, following))
     with torch.no_grad():
+        rewards = built.policy.estimator.g(torch.cat(turns, 1)).view(16, 2)  # the policy is still the first one
+        rewards -= rewards.mean()
         for env in range(2):
             advantage = after = 0.0
             for t in reversed(range(16)):
-                observation, action = (
-                    torch.as_tensor(x[t, env])[None].float() for x in (buffer.observations, buffer.actions)
-                )
-                ends, cut = (t, env) in seen.ends, seen.ends.get((t, env))
-                following = cut if cut is not None else buffer.observations[min(t + 1, 15), env]
-                dones = torch.tensor([float(ends and cut is None)])
-                reward = policy.estimator(observation, action, torch.as_tensor(following)[None].float(), dones)
-                reward = float(reward - policy.get_distribution(observation).log_prob(action))
-                if ends:
-                    advantage, after = 0.0, 0.0 if cut is None else value_of(cut)
-                value = value_of(observation[0])
-                advantage = reward + built.gamma * after - value + factor * advantage
+                if (t, env) in seen.ends:
+                    last, cut = seen.ends[t, env]
+                    advantage = 0.0
+                    after = float(values.predict_values(torch.as_tensor(last)[None].float())) if cut else 0.0
+                value = float(values.predict_values(observed[t, env][None].float()))
+                advantage = float(rewards[t, env]) + built.gamma * after - value + factor * advantage
                 after = value
-                np.testing.assert_allclose(buffer.advantages[t, env], advantage, rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(advantages[t, env], [advantage], rtol=1e-4, atol=1e-5)
