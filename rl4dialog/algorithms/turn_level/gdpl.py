@@ -76,9 +76,8 @@ class GDPL(OnPolicyIterations, PPO):
         estimator_batch_size: Turns of each kind per step of the estimator.
         estimator_warmup_iters: Number of first iterations that train the estimator and the values only.
         estimator_width: Units of its hidden layer.
-        estimator_gradient_penalty: Coefficient of the squared gradient of g by its inputs, between demonstrations and
-            turns of the policy (Gulrajani et al. 2017, arXiv 1704.00028, but around 0, as in Thanh-Tung et al. 2019,
-            arXiv 1902.03984).
+        estimator_gradient_penalty: Coefficient of g's squared gradient between demonstrations and the policy's turns
+            (Thanh-Tung et al. 2019, arXiv 1902.03984). More of it makes rewards smaller.
         kwargs: Arguments of PPO.
 
     Raises:
