@@ -47,8 +47,9 @@ class RewardEstimator(nn.Module):
 
     def log_odds(self, turns: Turns, policy: Any) -> tuple[Tensor, Tensor]:
         """Inputs of g, and what f - log π has beside g: log π₀ - log π (B,)."""
+        actions = turns[1].flatten() if self._is_discrete else turns[1]  # buffers have numbered ones as (B, 1)
         with torch.no_grad():
-            log_probs = [each.get_distribution(turns[0]).log_prob(turns[1]) for each in (self.start, policy)]
+            log_probs = [each.get_distribution(turns[0]).log_prob(actions) for each in (self.start, policy)]
         return self.inputs(*turns), log_probs[0] - log_probs[1]
 
 

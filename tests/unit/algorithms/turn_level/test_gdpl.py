@@ -34,12 +34,21 @@ def test_reward_is_g_and_the_log_probability_under_the_first_policy_less_that_un
     assert log_odds.abs().max() > 0
 
 
-def test_numbered_actions_are_one_hot():
-    estimator = RewardEstimator(3, 4, width=8, is_discrete=True, policy=torch.nn.Linear(1, 1))
+class Uniform(torch.nn.Module):
+    """A policy of four numbered actions."""
+
+    def get_distribution(self, observations):
+        return torch.distributions.Categorical(logits=torch.zeros(len(observations), 4))
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1)], ids=["of a log", "of a buffer"])
+def test_numbered_actions_are_one_hot(shape):
+    estimator = RewardEstimator(3, 4, width=8, is_discrete=True, policy=Uniform())
     s, following = torch.rand(2, 3), torch.rand(2, 3)
     one_hot = torch.tensor([[0.0, 1, 0, 0], [0, 0, 0, 1]])
-    inputs = estimator.inputs(s, torch.tensor([1.0, 3.0]), following)
+    inputs, log_odds = estimator.log_odds((s, torch.tensor([1.0, 3.0]).view(shape), following), Uniform())
     torch.testing.assert_close(inputs, torch.cat([s, one_hot, following], 1))
+    torch.testing.assert_close(log_odds, torch.zeros(2))
 
 
 def test_estimator_finds_the_turns_of_the_log():
