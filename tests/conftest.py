@@ -4,6 +4,7 @@ import functools
 import gc
 import logging
 import os
+import signal
 import sys
 
 import absl.logging
@@ -83,7 +84,8 @@ def reward_curve(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _isolated(tmp_path_factory, monkeypatch):
-    """Keep caches out of the user's home, and stay off the network."""
+    """Keep caches out of the user's home, stay off the network, and leave SIGTERM to the next test as it was."""
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -91,6 +93,8 @@ def _isolated(tmp_path_factory, monkeypatch):
     torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
     torch.manual_seed(0)
     keep_registries(monkeypatch)
+    yield
+    signal.signal(signal.SIGTERM, on_sigterm)  # a command that was interrupted ignores it, and so would child processes
 
 
 @pytest.fixture
