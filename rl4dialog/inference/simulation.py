@@ -54,7 +54,7 @@ class WithoutModel(Assembly):
         model = SimpleNamespace(get_input_embeddings=lambda: torch.nn.Embedding(len(tokenizer), 1))
         limit = self.lengths.reply
         sizes = {"reply_limit": lambda **kwargs: limit, "remembering_prompts": nullcontext}
-        return SimpleNamespace(end_of_turn=end_of_turn, language_model=model, **sizes)
+        return SimpleNamespace(end_of_turn=end_of_turn, language_model=model, lockstep=False, **sizes)
 
     @part
     def conversing(self) -> Conversing | None:

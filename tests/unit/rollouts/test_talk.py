@@ -49,7 +49,7 @@ def test_one_side_gets_the_payments_of_its_turns():
 
 def test_partner_is_cut_where_no_end_of_an_utterance_was_said():
     partner = SimpleNamespace(side=SimpleNamespace(end_of_turn=EndOfTurn(make_tokenizer(), [0])))
-    driver = Driver(None, SimpleNamespace(num_envs=2), {}, partner=partner)
+    driver = Driver(SimpleNamespace(lockstep=False), SimpleNamespace(num_envs=2), {}, partner=partner)
     driver._note(None, [], Replies.from_ids([[5]] * 2, [[6, 0], [6, 6]]), np.arange(2))
     assert [talk.answers[0].is_cut for talk in driver.talks] == [False, True]
 

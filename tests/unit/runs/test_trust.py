@@ -110,6 +110,7 @@ _HARMLESS = {
         *("meta_keys", "metric", "outcomes", "parent_column", "persona_key", "ratings", "reply_column", "revision"),
         *("rudeness_column", "score_column", "splits", "log_infos", "config_name", "model", "game", "label_names"),
         *("metric_for_best_model", "length_column_name", "run_name", "project", "outputs", "encoding"),
+        *("player", "expert", "suboptimal", "adversary", "first", "second"),
     ),
     "a choice among a few, or a number": (
         *("agg", "apply_avg", "apply_best", "bins", "blocks", "device", "ensure_compatibility", "ent_coef", "op1"),
@@ -122,7 +123,7 @@ _HARMLESS = {
     ),
     "a block, whose names are looked at": (
         *("args", "callback", "compute_args", "end_when", "generation_kwargs", "guidance", "net_arch", "pools"),
-        "info_fns",
+        *("info_fns", "players"),
         *("callbacks", "metrics", "optimizer_kwargs", "rewards", "settings", "weights", "training_args", "lora"),
         "accelerator_config",
         *("lr_scheduler_kwargs", "optim_args", "optim_target_modules", "activation_checkpointing_kwargs"),
