@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from rl4dialog.core.types import Dialogue
 from rl4dialog.functional.statistics import spearman
 from rl4dialog.inference.loading import LoadedPolicy, load_policy
 from rl4dialog.runs.reading import read_run
-from rl4dialog.tasks.guess_what import GUESSES, MAX_TURNS, NO, QUESTIONS, THINGS, YES, parse
+from rl4dialog.tasks.guess_what import GUESSES, MAX_TURNS, QUESTIONS, THINGS, consistent_things, parse
 
 TURN = -0.05  # reward of each turn; a win adds 1
 FEW = 6  # with more things left, no guess is best; 4 and 8 give the same values
@@ -79,11 +78,7 @@ def utterance_value(left: int, said: str, n_turns: int) -> float:
 
 def left_after(history: list[str]) -> int:
     """The things that agree with all answers of a conversation."""
-    left = ALL
-    for said, answer in pairwise(history):
-        if answer in (YES, NO) and (question := parse(said)) is not None:
-            left &= mask(question.things) if answer == YES else ~mask(question.things)
-    return left
+    return mask(consistent_things(history))
 
 
 def regrets(game: Dialogue) -> list[float]:

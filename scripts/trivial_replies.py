@@ -10,17 +10,17 @@ every reply with the marker has in common with every reference. ``--predictions`
 from __future__ import annotations
 
 import argparse
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rl4dialog.catalog import MetricRegistry
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_corpora import DailyDialog
 from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.rollouts.talk import talk_of_one_reply
+from rl4dialog.runs.reading import read_predictions
 from rl4dialog.scores.meteor import MeteorMetric
 from rl4dialog.training.evaluation import trivial_scores
 from rl4dialog.training.talks import compute_metrics
@@ -62,12 +62,11 @@ def scores_of(replies: Sequence[str], samples: Sequence[Sample], metrics: list[B
 
 def read_replies(file: Path) -> tuple[list[str], list[Sample]]:
     """Replies and references of an evaluation that a run recorded."""
-    rows = json.loads(file.read_text(encoding="utf-8"))
-    references = [re.findall(r"<START-\d+>(.*?)<END-\d+>", row["ref_text"], re.DOTALL) for row in rows]
-    samples = [
-        Sample(str(i), row["prompt_text"], texts) for i, (row, texts) in enumerate(zip(rows, references, strict=True))
-    ]
-    return [row["generated_text"] for row in rows], samples
+    found = read_predictions(file)
+    if found is None:
+        raise DataError(f"{file} is truncated")
+    rows = zip(found.sample_ids, found.prompts, found.references, strict=True)
+    return found.replies, [Sample(*row) for row in rows]
 
 
 def table(found: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]]) -> str:

@@ -61,10 +61,11 @@ def play_in_terminal(
 def _check(run: LoadedPolicy | WithoutModel) -> Callable[[str], None]:
     """What refuses a text that the tokens of the run's replies cannot write."""
     tokenizer, n_tokens, end = run.tokenizer, run.lengths.reply, run.policy.end_of_turn
+    dialogue_format = run.data.pools["train"].dialogue_format
 
     def check(text: str) -> None:
-        if run.data.pools["train"].dialogue_format is not None:
-            run.data.pools["train"].dialogue_format.check_said(text)
+        if dialogue_format is not None:
+            dialogue_format.check_said(text)
         heard = end.reply_text(encode_reply(tokenizer, text, None, n_tokens))
         if "".join(heard.split()) != "".join(text.split()):
             raise ConfigError(f"this would be read as {heard!r} in the run's tokens, of which a reply has {n_tokens}")

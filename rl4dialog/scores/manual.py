@@ -23,6 +23,7 @@ from rl4dialog.core.errors import ConfigError, DataError, RewardError, shown
 from rl4dialog.core.files import append_record, json_object, whole_lines
 from rl4dialog.core.protocols import BatchedConversationReward
 from rl4dialog.core.types import SPEAKERS, Dialogue
+from rl4dialog.data.dialogue_text import visible
 
 _PAGE = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Rating</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">{refresh}
@@ -113,7 +114,7 @@ class ManualRating(BatchedConversationReward):
 
 def _in_terminal(key: str, text: str, label: str) -> str:
     del key
-    print(f"\n{''.join(c if c.isprintable() or c == chr(10) else ' ' for c in text)}", end="")
+    print(f"\n{visible(text)}", end="")
     try:
         return input(f"{label} ")
     except EOFError as error:

@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.data.dialogue_text import visible
 
 T = TypeVar("T")
 Updates = dict[Any, Any]
@@ -40,11 +41,6 @@ _logger = logging.getLogger(__name__)
 
 
 # -- texts of users and models ----------------------------------------------------------------------------------------
-
-
-def visible(text: str) -> str:
-    """Replace control characters, which could move the cursor or change colors."""
-    return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
 
 
 def escaped(text: str) -> str:

@@ -18,10 +18,9 @@ from rich.style import Style
 from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
 from rl4dialog.core.files import append_record
 from rl4dialog.core.protocols import Player
-from rl4dialog.data.dialogue_text import persona_in, without_goal
+from rl4dialog.data.dialogue_text import persona_in, visible, without_goal
 from rl4dialog.rollouts.talk import Talk
 from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples
-from rl4dialog.serving.page import visible
 from rl4dialog.serving.task_chat import NOTHING, Agent, TaskChat, in_words
 from rl4dialog.serving.teaching import Learner, Teaching
 

@@ -175,10 +175,10 @@ class Evaluator:
         players, end = self._texts.data.pools[split].players, policy.end_of_turn
         if self._conversing is None:
             known = self._texts.data.samples("train") if "train" in self._texts.data.pools else []
+            model = policy.language_model
             with random_states_kept():
-                return trivial_scores(self._of_replies, self.samples(split), known, self._seed, policy.language_model)[
-                    0
-                ]
+                trivial, _ = trivial_scores(self._of_replies, self.samples(split), known, self._seed, model)
+            return trivial
         if end.tokenizer.eos_token_id not in end.eos_token_ids:
             return {}
         samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)

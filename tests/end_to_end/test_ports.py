@@ -13,14 +13,8 @@ from rl4dialog import cli
 
 MOST = 5
 
-RL4LMS = """
-    import yaml
-    from rl4lms.envs.text_generation.logging_utils import Tracker
-    from rl4lms.envs.text_generation.metric import BaseMetric
-    from rl4lms.envs.text_generation.registry import MetricRegistry, RewardFunctionRegistry
-    from rl4lms.envs.text_generation.reward import RewardFunction
-    from rl4lms.envs.text_generation.training_utils import OnPolicyTrainer
-
+# What a script and its port share
+THEIR_CLASSES = """
 
     class Short(RewardFunction):
         def __init__(self, n_words):
@@ -39,7 +33,27 @@ RL4LMS = """
 
     RewardFunctionRegistry.add("short", Short)
     MetricRegistry.add("questions", Questions)
-    config = yaml.safe_load(open("config.yml"))
+"""
+THEIR_CHAT = """    history = []
+    for text in ["hello ! how are you ?", "what do you do ?", "reset", "i like tea ."]:
+        if text == "reset":
+            history = []
+            continue
+        reply = agent.chat(text, history)
+        history += [text, reply]
+"""
+
+RL4LMS = (
+    """
+    import yaml
+    from rl4lms.envs.text_generation.logging_utils import Tracker
+    from rl4lms.envs.text_generation.metric import BaseMetric
+    from rl4lms.envs.text_generation.registry import MetricRegistry, RewardFunctionRegistry
+    from rl4lms.envs.text_generation.reward import RewardFunction
+    from rl4lms.envs.text_generation.training_utils import OnPolicyTrainer
+"""
+    + THEIR_CLASSES
+    + """    config = yaml.safe_load(open("config.yml"))
     tracker = Tracker("runs", config, "port", "short")
     trainer = OnPolicyTrainer(
         config["tokenizer"], config["datapool"], config["reward_fn"], config["env"], config["alg"],
@@ -47,33 +61,20 @@ RL4LMS = """
     )
     trainer.train_and_eval()
 """
-RL4LMS_PORT = """
+)
+RL4LMS_PORT = (
+    """
     from rl4dialog import BaseMetric
     from rl4dialog import MetricRegistry, RewardFunctionRegistry
     from rl4dialog import RewardFunction, train
-
-
-    class Short(RewardFunction):
-        def __init__(self, n_words):
-            super().__init__()
-            self.n_words = n_words
-
-        def __call__(self, previous, action, current, done, meta_info=None):
-            return float(len(current.context_text.split()) <= self.n_words) if done else 0.0
-
-
-    class Questions(BaseMetric):
-        def compute(self, prompts, replies, references, meta_infos=None, model=None, split_name=None):
-            asked = [float("?" in reply) for reply in replies]
-            return {"style/questions": (asked, sum(asked) / len(asked))}
-
-
-    RewardFunctionRegistry.add("short", Short)
-    MetricRegistry.add("questions", Questions)
-    train("config.yml", run="runs/port/short")
 """
+    + THEIR_CLASSES
+    + """    train("config.yml", run="runs/port/short")
+"""
+)
 
-OPENRL = """
+OPENRL = (
+    """
     from openrl.configs.config import create_config_parser
     from openrl.envs.common import make
     from openrl.modules.common import PPONet as Net
@@ -86,28 +87,19 @@ OPENRL = """
     agent.save("agent")
 
     agent = ChatAgent.load("agent", tokenizer="gpt2")
-    history = []
-    for text in ["hello ! how are you ?", "what do you do ?", "reset", "i like tea ."]:
-        if text == "reset":
-            history = []
-            continue
-        reply = agent.chat(text, history)
-        history += [text, reply]
 """
-OPENRL_PORT = """
+    + THEIR_CHAT
+)
+OPENRL_PORT = (
+    """
     from rl4dialog import load_policy, train
 
     train("config.yml", run="agent")
 
     agent = load_policy("agent")
-    history = []
-    for text in ["hello ! how are you ?", "what do you do ?", "reset", "i like tea ."]:
-        if text == "reset":
-            history = []
-            continue
-        reply = agent.chat(text, history)
-        history += [text, reply]
 """
+    + THEIR_CHAT
+)
 
 CONVOGYM = """
     from convogym.decoders import model, tokenizer

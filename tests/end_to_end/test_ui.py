@@ -17,7 +17,8 @@ from rl4dialog.commands.options import compared_name, load_compared
 from rl4dialog.commands.parser import make_parser
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
-from rl4dialog.serving.page import visible, without_joiners
+from rl4dialog.data.dialogue_text import visible
+from rl4dialog.serving.page import without_joiners
 
 
 @pytest.fixture

@@ -288,9 +288,10 @@ def improve(plan: Plan, compare: Compare) -> Path:
             say(f"The reward model ranks {verdict}")
         else:
             learned = stage.name
-    say(f"Result: {effects(plan.improvable.output / COMPARISON)}")
-    facts = _facts(plan, verdict, learned)
-    return write_improvement_report(plan.improvable.output / COMPARISON, plan.improvable.output / REPORT_FILE, facts)
+    output = plan.improvable.output
+    result = f"Result: {effects(output / COMPARISON)}"
+    say(result)
+    return write_improvement_report(output / COMPARISON, output / REPORT_FILE, result, _facts(plan, verdict, learned))
 
 
 def train_stage(stage: Stage) -> None:

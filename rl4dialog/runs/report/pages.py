@@ -98,10 +98,8 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
     changes = metric_changes(run, split, *found, repeats)
     headlines = sorted((change for change in changes if is_headline(change.key)), key=_rank)
     drawn = panels([run])
-    curves, evaluations = (
-        _curve_pictures(run, drawn),
-        _evaluation_pictures(run, repeats, [each.key for each in headlines]),
-    )
+    evaluations, curves = _evaluation_pictures(run, repeats, [c.key for c in headlines]), _curve_pictures(run, drawn)
+    n_first = 2 - len(evaluations[:1])  # curves beside the first evaluation
     browsers = _sample_sets(run, split, labels)
     beside = {"references": run.references, **run.players} if split == "test" else {}
     for name, scores in beside.items():
@@ -113,7 +111,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         verdict=verdict(
             headlines, f"{len(after or ()):,} {split} {'prompts' if of == 'replies' else of}", len(after or ())
         ),
-        first_pictures=[*evaluations[:1], *curves[: 2 - len(evaluations[:1])]],
+        first_pictures=[*evaluations[:1], *curves[:n_first]],
         facts=facts(run),
         warnings=run_warnings(run),
         notes=[*run.notes, *missing(run, split, state)],
@@ -126,7 +124,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         has_players=bool(run.players) and split == "test",
         changes=headlines[:_N_SHOWN],
         other_changes=[*headlines[_N_SHOWN:], *(each for each in changes if each not in headlines)],
-        curves=curves[2 - len(evaluations[:1]) :],
+        curves=curves[n_first:],
         evaluations=evaluations[1:],
         distributions=_distributions(before, after, of, repeats),
         remaining=_remaining(run, drawn),
@@ -258,8 +256,8 @@ def _remaining(run: Run, drawn: Sequence[Panel]) -> list[dict[str, Any]]:
     return rows
 
 
-def write_improvement_report(comparison: Path, output: Path, about: Mapping[str, str]) -> Path:
-    """Write the report of an improvement by feedback, with facts about it by name.
+def write_improvement_report(comparison: Path, output: Path, result: str, about: Mapping[str, str]) -> Path:
+    """Write the report of an improvement by feedback, with its result and facts about it by name.
 
     In the run folder of the comparison, evaluation 0 is the model before, and 1 the one after.
     """
@@ -269,7 +267,7 @@ def write_improvement_report(comparison: Path, output: Path, about: Mapping[str,
     evaluations = before_and_after(run, CORRECTED)
     known = {label: each for label, each in zip(_IMPROVED, evaluations, strict=True) if each is not None}
     content |= {
-        "verdict": f"Result: {effects(comparison)}",
+        "verdict": result,
         "facts": list(about.items()),
         "changes": [change for key in _IMPORTANT for change in found if change.key == key],
         "other_changes": [change for change in found if change.key not in _IMPORTANT],

@@ -285,7 +285,7 @@ def test_facts_and_corrected_replies_are_shown(tmp_path, with_corrections):
         if with_corrections:
             write_evaluation(folder, "corrections", epoch, f"{reply} here", loss)
     facts = {"feedback": "20 preferences", "trained by": "corrections <alone>"}
-    page = write_improvement_report(folder, tmp_path / "report.html", facts).read_text(encoding="utf-8")
+    page = write_improvement_report(folder, tmp_path / "report.html", "Result: good", facts).read_text(encoding="utf-8")
     assert "20 preferences" in page and "corrections &lt;alone&gt;" in page
     assert ("Corrected replies" in page) is with_corrections
     marked = "<mark>bad</mark> reply here" in page and "<mark>good</mark> reply here" in page
