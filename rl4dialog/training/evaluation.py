@@ -89,7 +89,7 @@ class Evaluator:
         self._post_process = build_post_processor(config.evaluation_block)
         self._values = value_numbers(config, texts.lengths, self._settings.eval_batch_size)
         self.value_ranks: Callable[[Sequence[Sample]], dict[str, float]] | None = None
-        self.has_critic = False  # whether values of the policy are recorded with its conversations
+        self.has_critic = False  # whether values of the policy are recorded with its conversations of the test split
 
     def begin_run(self, policy: LMActorCriticPolicy) -> None:
         """Prepare the partner of conversations, before a policy is trained or its weights are restored."""
@@ -123,7 +123,7 @@ class Evaluator:
         samples, seed, kwargs = self.samples(split), derive_seed(self._seed, "evaluation", split), self._kwargs
         if self._conversing is not None:
             talk, sizes = functools.partial(converse, self._conversing, seed), [0] * len(samples)
-            if self.has_critic and not policy.lockstep:
+            if self.has_critic and split == "test" and not policy.lockstep:  # for the report
                 kwargs = {**kwargs, "values_of": policy.predict_sequence_values}
         else:
             prompts = self._prompts(policy, samples)

@@ -20,7 +20,6 @@ from rl4dialog.experiments.quality.outcomes import (
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier, plot_worlds, worlds_page
 from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
 from rl4dialog.runs.run_folder import only_writer, write_text
-from rl4dialog.training.checkpoint import is_done
 
 OUTCOMES_FILE, PAGE_FILE, PICTURE_FILE = "outcomes.json", "page.md", "frontier.png"
 CURVES_FILE, DOTS_FILE = "curves.png", "final.png"
@@ -82,8 +81,10 @@ class Ledger:
 
     def found(self) -> Outcomes:
         """All outcomes that there are, in the order of the plan."""
-        complete = [run for run in self.runs if is_done(self.folder(run), run.config)]
-        known = self.recorded() | {run.name: self.read(run, self.folder(run)) for run in complete}
+        known = self.recorded()
+        for run in self.runs:
+            if run.name not in known and run.is_done(self.folder(run)):
+                known[run.name] = self.read(run, self.folder(run))
         if not known:
             where = self.output if self.plan.outcomes is None else f"{self.output} or {self.path}"
             raise RunFolderError(f"no run of the plan is complete in {where}; look there for the logs of failed ones")
@@ -191,7 +192,7 @@ def execute(
     commands, by_name = {}, {run.name: run for run in runs}
     for run in runs:
         folder = output / RUNS_FOLDER / run.name
-        if not is_done(folder, run.config):
+        if not run.is_done(folder):
             command = train_arguments(run.config_path, folder, "--resume", "auto", overrides=run.overrides)
             commands[run.name] = Command(command, output / f"{run.name}.log")
     return run_all(commands, n_jobs, lambda name: on_done(by_name[name]))

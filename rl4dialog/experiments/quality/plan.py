@@ -17,7 +17,9 @@ from rl4dialog.core.config import RunConfig, load_config
 from rl4dialog.core.config_blocks import Block
 from rl4dialog.core.errors import ConfigError, nearest_hint, validation_message
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
+from rl4dialog.runs.run_folder import is_complete
 from rl4dialog.training.building.components import import_and_check
+from rl4dialog.training.checkpoint import is_done
 
 OUTPUT, SEED, WORLD = "{output}", "{seed}", "{world}"
 """Stand for the output folder, and for a run's seed and world, in commands, paths and overrides."""
@@ -188,6 +190,13 @@ class PlannedRun:
             import_and_check(self.config, self.config_path)
         except ConfigError as error:
             raise ConfigError(f"{self.name}: {error}") from error
+
+    def is_done(self, folder: Path) -> bool:
+        """Whether a folder has this run, and it is complete; a ``ConfigError`` if that has another config."""
+        if not is_complete(folder):
+            return False
+        self.check()  # which adapts the config to another algorithm, as the command does
+        return is_done(folder, self.config)
 
 
 def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = QualityPlan) -> Plan:  # type: ignore[assignment]

@@ -116,6 +116,8 @@ def test_records_have_all_turns_and_their_rewards_sum_to_the_column(folder):
         parts = [value for key, value in record.items() if key.startswith("reward/")]
         assert sum(parts) == pytest.approx(record["reward"])
     assert max(n_replies) > 1
+    of_val = json.loads((folder / "epoch_1_val_split_predictions.json").read_text(encoding="utf-8"))
+    assert not any("values" in record for record in of_val), "values cost time, and the report is about the test split"
     of_tokens = load_policy(folder).values(
         *zip(*((r["prompt_text"], r["generated_text"]) for r in records), strict=True)
     )

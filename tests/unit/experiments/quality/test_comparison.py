@@ -97,7 +97,7 @@ def test_a_step_that_is_the_same_comparison_is_an_error(tmp_path, monkeypatch):
 def test_a_run_that_a_signal_ended_is_a_failure(tmp_path, monkeypatch):
     write_config(tmp_path, make_config(tmp_path))
     monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": -9})
-    monkeypatch.setattr(comparison, "is_done", lambda *args: True)
+    monkeypatch.setattr(comparison.PlannedRun, "is_done", lambda *args: True)
     for name in ("read_outcome", "write_outcomes", "plot_frontier"):
         done = SimpleNamespace(key=("", "PPO", 0), row="PPO", seed=0)
         monkeypatch.setattr(comparison, name, lambda *args, done=done: done)

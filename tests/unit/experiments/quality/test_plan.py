@@ -10,6 +10,7 @@ from rl4dialog.commands.parser import make_parser
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.experiments.quality.plan import filled, load_plan, planned_runs
+from rl4dialog.runs.run_folder import CONFIG_FILE, RESULT_FILE, write_json
 from rl4dialog.training.building.components import check_components
 
 ROOT = Path(__file__).parents[4]
@@ -42,6 +43,25 @@ def test_rows_are_trained_in_every_world_with_the_overrides_of_both(tmp_path):
     for run in runs:  # the command refuses a key that is given twice
         keys = [text.partition("=")[0] for text in run.overrides]
         assert len(set(keys)) == len(keys)
+
+
+def test_a_run_of_another_algorithm_is_found_again(tmp_path):
+    """What does not fit the other algorithm is left out of the config, also of the one to which a run is compared."""
+    write_config(tmp_path, make_config(tmp_path, alg__args__vf_coef=0.5))
+    runs = "runs={RLOO: {config: config.yml, set: [alg.id=rloo, alg.args.n_generations=2], seeds: [0]}}"
+    path = write_plan(tmp_path)
+
+    def planned():
+        return planned_runs(load_plan(path, [runs]), path, tmp_path / "out")[0]
+
+    trained, folder = planned(), tmp_path / "run"
+    trained.check()
+    folder.mkdir()
+    write_json(folder / CONFIG_FILE, trained.config.model_dump(mode="json"))
+    write_json(folder / RESULT_FILE, {"iterations": 1})
+    again = planned()
+    assert again.is_done(folder) and again.config_hash == planned().config_hash
+    assert not planned().is_done(tmp_path / "none")
 
 
 def test_the_hash_of_a_config_is_the_same_in_every_output_folder(tmp_path):
