@@ -15,13 +15,22 @@ if TYPE_CHECKING:
 
 
 class SequenceClassifier:
-    """Computes logits of texts, or of pairs of texts, of at most ``max_length`` tokens."""
+    """Computes logits of texts, or of pairs of texts, of at most ``max_length`` tokens.
+
+    With ``offload``, the model is on the device only while it computes, and otherwise in main memory.
+    """
 
     def __init__(
-        self, model: Any, tokenizer: Any, device: str = "cpu", batch_size: int = 64, max_length: int | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        device: str = "cpu",
+        batch_size: int = 64,
+        max_length: int | None = None,
+        offload: bool = False,
     ) -> None:
-        self.model, self.tokenizer = model.to(device).eval(), tokenizer
-        self._device, self._batch_size = device, batch_size
+        self.model, self.tokenizer = model.to("cpu" if offload else device).eval(), tokenizer
+        self._device, self._batch_size, self._offload = device, batch_size, offload
         longest = max_tokens(tokenizer, model.config)
         self._max_length = min(longest, max_length) if max_length is not None else longest
         self._inputs = set(inspect.signature(model.forward).parameters)
@@ -36,6 +45,7 @@ class SequenceClassifier:
         what: str = "sequence classifier",
         hint: str = "Pass the folder of a model, or a hub id if there is a network.",
         truncation_side: str = "right",
+        offload: bool = False,
     ) -> Self:
         """Load a classifier from a folder or the hub; ``what`` it is and a ``hint`` are for error messages."""
         import torch
@@ -50,7 +60,7 @@ class SequenceClassifier:
             tokenizer.pad_token = tokenizer.eos_token
         if model.config.pad_token_id is None:
             model.config.pad_token_id = tokenizer.pad_token_id
-        return cls(model, tokenizer, "cuda" if torch.cuda.is_available() else "cpu", batch_size, max_length)
+        return cls(model, tokenizer, "cuda" if torch.cuda.is_available() else "cpu", batch_size, max_length, offload)
 
     def logits(self, texts: list[str], pairs: list[str] | None = None) -> Tensor:
         """Logits of texts, or of pairs with these second texts. Shape (number of texts, number of classes), on the CPU.
@@ -61,6 +71,7 @@ class SequenceClassifier:
 
         lengths = [len(text) + (len(pairs[i]) if pairs else 0) for i, text in enumerate(texts)]
         found = torch.empty(len(texts), self.model.config.num_labels)
+        self.model.to(self._device)
         with torch.inference_mode():
             for rows in batches(lengths, self._batch_size):
                 batch = self.tokenizer(
@@ -74,6 +85,8 @@ class SequenceClassifier:
                 )
                 inputs = {name: ids.to(self._device) for name, ids in batch.items() if name in self._inputs}
                 found[rows] = class_logits(self.model, inputs).float().cpu()
+        if self._offload:
+            self.model.to("cpu")
         return found
 
 

@@ -97,11 +97,13 @@ class IntentAccuracyMetric(SentenceMetric):
         return {"intent/accuracy": _are_gold(predicted, batch.meta_infos)}
 
 
-def load_classifier(model_name: str, batch_size: int = 64, *, reads_reply: bool = True) -> IntentClassifier:
+def load_classifier(
+    model_name: str, batch_size: int = 64, *, reads_reply: bool = True, offload: bool = False
+) -> IntentClassifier:
     """Load a classifier other than the built-in one, which only a run can train."""
     if model_name.startswith("builtin/"):
         raise ConfigError(f"{model_name!r} is trained by a run on its datapool; pass a classifier or a model folder")
-    classifier = IntentClassifier.from_pretrained(model_name, batch_size)
+    classifier = IntentClassifier.from_pretrained(model_name, batch_size, offload=offload)
     if classifier.reads_reply != reads_reply:
         option = "`rl4dialog classifier --without_reply`"
         problem = f"was trained with {option} and cannot tell the act of a reply; train one without this option"
@@ -144,6 +146,8 @@ class IntentAccuracyReward(BatchReward):
             the reference. People could reply with several acts, so this is less noisy than comparing with one reply.
             The classifier reads as many utterances before the reply as the datapool's ``context_size`` in its training,
             or fewer if the run's datapool has a smaller one.
+        offload: Whether classifiers other than the built-in one are in main memory between uses, and on the GPU, if
+            there is one, only while they score.
     """
 
     needs_references = True
@@ -157,10 +161,13 @@ class IntentAccuracyReward(BatchReward):
         model_name: str = BUILTIN_CLASSIFIER,
         synonyms: bool = True,
         expected_by: str | None = None,
+        offload: bool = False,
     ) -> None:
         self._intent_coeff, self._auto_coeff = intent_coeff, auto_coeff
-        self._classifier = classifier if classifier is not None else load_classifier(model_name)
-        self._expected = load_classifier(expected_by, reads_reply=False) if expected_by is not None else None
+        self._classifier = classifier if classifier is not None else load_classifier(model_name, offload=offload)
+        self._expected = None
+        if expected_by is not None:
+            self._expected = load_classifier(expected_by, reads_reply=False, offload=offload)
         self._meteor = MeteorMetric(synonyms) if shape and auto_coeff else None
         self.last_parts: dict[str, list[float]] = {}
 
@@ -193,6 +200,8 @@ class NlpReward(IntentAccuracyReward):
         ref_model: Accepted for OpenRL's configs, without effect: the reference is the initial policy.
         classifier: Predicts dialogue acts; passed by the toolkit for the built-in classifier.
         synonyms: Whether METEOR uses WordNet.
+        offload: Whether another classifier is in main memory between uses, and on the GPU, if there is one, only while
+            it scores.
     """
 
     def __init__(
@@ -201,8 +210,8 @@ class NlpReward(IntentAccuracyReward):
         ref_model: str | None = None,
         classifier: Any = None,
         synonyms: bool = True,
+        offload: bool = False,
     ) -> None:
         del ref_model
-        super().__init__(
-            intent_coeff=0.5, auto_coeff=0.5, classifier=classifier, model_name=intent_model, synonyms=synonyms
-        )
+        settings: dict[str, Any] = {"classifier": classifier, "synonyms": synonyms, "offload": offload}
+        super().__init__(intent_coeff=0.5, auto_coeff=0.5, model_name=intent_model, **settings)

@@ -112,7 +112,12 @@ def deviations(by_member: NDArray[np.float64], offsets: NDArray[np.float64]) -> 
 
 
 def load_reward_model(
-    name: str, unit: Literal["reply", "dialogue"], batch_size: int, who: str, std_penalty: float = 0.0
+    name: str,
+    unit: Literal["reply", "dialogue"],
+    batch_size: int,
+    who: str,
+    std_penalty: float = 0.0,
+    offload: bool = False,
 ) -> RewardModel:
     """Load a reward model from its folder or that of its run, to score such units; a penalty needs several models."""
     folder = reward_model_folder(name)
@@ -132,7 +137,7 @@ def load_reward_model(
     for number in range(card.members):
         place = member_folder(folder, number, card.members)
         options: dict[str, Any] = {"what": f"{who}: model", "hint": hint, "truncation_side": card.truncation_side}
-        members.append(SequenceClassifier.from_pretrained(str(place), batch_size, **options))
+        members.append(SequenceClassifier.from_pretrained(str(place), batch_size, offload=offload, **options))
         if (n_outputs := members[-1].model.config.num_labels) != 1:
             raise ModelError(f"{who}: the model in {place} has {n_outputs} outputs, but a reward model has one. {hint}")
     return RewardModel(card, members)
@@ -165,6 +170,7 @@ class LearnedRewardMetric(ReplyMetric):
             per standard deviation of their scores.
         output: ``probability`` (the default for classes), ``log_probability`` (in nats) or ``logit`` (the default and
             only choice for a single output).
+        offload: Whether the model is in main memory between uses, and on the GPU, if there is one, while it scores.
     """
 
     def __init__(
@@ -175,12 +181,13 @@ class LearnedRewardMetric(ReplyMetric):
         include_prompt_for_eval: bool = True,
         output: Output | None = None,
         std_penalty: NonNegative = 0.0,
+        offload: bool = False,
     ) -> None:
         who = "metric 'learned_reward'"
         self._reward_model: RewardModel | None = None
         self._std_penalty = std_penalty
         if reward_model_folder(model_name) is not None:
-            self._reward_model = load_reward_model(model_name, "reply", batch_size, who, std_penalty)
+            self._reward_model = load_reward_model(model_name, "reply", batch_size, who, std_penalty, offload)
             if label_ix is not None or output is not None or not include_prompt_for_eval:
                 names = "label_ix, output and include_prompt_for_eval"
                 problem = f"have no meaning with the reward model {model_name!r}; remove them"
@@ -191,7 +198,7 @@ class LearnedRewardMetric(ReplyMetric):
         # Long texts are truncated at the start, because the reply is at the end.
         hint = "Set model_name: <folder of a sequence classifier>, or a hub id if there is a network."
         self._classifier = SequenceClassifier.from_pretrained(
-            model_name, batch_size, what=f"{who}: model", hint=hint, truncation_side="left"
+            model_name, batch_size, what=f"{who}: model", hint=hint, truncation_side="left", offload=offload
         )
         config = self._classifier.model.config
         if label_ix is None and config.num_labels > 1:
@@ -265,6 +272,7 @@ class ConversationRewardModel(BatchedConversationReward):
         batch_size: Conversations per forward pass.
         std_penalty: For a reward model with several models (``alg.ensemble``): what is subtracted from their mean score
             per standard deviation of their scores.
+        offload: Whether the model is in main memory between uses, and on the GPU, if there is one, while it scores.
     """
 
     def __init__(
@@ -273,10 +281,11 @@ class ConversationRewardModel(BatchedConversationReward):
         shaping: Literal["end", "every_turn"] = "end",
         batch_size: Count = 32,
         std_penalty: NonNegative = 0.0,
+        offload: bool = False,
     ) -> None:
         self._each_turn, self._std_penalty = shaping == "every_turn", std_penalty
         who = "reward 'conversation_reward_model'"
-        self._model = load_reward_model(model_name, "dialogue", batch_size, who, std_penalty)
+        self._model = load_reward_model(model_name, "dialogue", batch_size, who, std_penalty, offload)
 
     def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[float | list[float]]:
         read = [self._read(dialogue) if over else [] for dialogue, over in zip(dialogues, overs, strict=True)]

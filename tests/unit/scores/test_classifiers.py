@@ -22,6 +22,17 @@ def test_logits_are_those_of_one_text_at_a_time(batch_size, pairs, classifier_mo
             torch.testing.assert_close(found[row], classifier_model(**encoded).logits[0], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize(("offload", "places"), [(True, ["cpu", "cpu:0", "cpu"]), (False, ["cpu:0", "cpu:0"])])
+def test_an_offloaded_model_is_on_the_device_while_it_computes(
+    offload, places, classifier_model, bert_tokenizer, monkeypatch
+):
+    expected = SequenceClassifier(classifier_model, bert_tokenizer).logits(TEXTS)
+    moved_to, move = [], classifier_model.to
+    monkeypatch.setattr(classifier_model, "to", lambda place: moved_to.append(place) or move(place))
+    classifier = SequenceClassifier(classifier_model, bert_tokenizer, "cpu:0", offload=offload)
+    assert torch.equal(classifier.logits(TEXTS), expected) and moved_to == places
+
+
 def test_long_texts_are_cut(classifier_model, bert_tokenizer):
     classifier = SequenceClassifier(classifier_model, bert_tokenizer, max_length=5)
     torch.testing.assert_close(*classifier.logits(["cat sat a dog hi", "cat sat a mat mat"]).unbind())
