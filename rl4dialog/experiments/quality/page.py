@@ -135,8 +135,14 @@ def worlds_page(plan: QualityPlan, outcomes: Outcomes, command: str, curves: str
     return _page(plan, outcomes, _OF_WORLDS, parts, command)
 
 
+def reference_of(plan: QualityPlan, outcomes: Outcomes) -> str:
+    """The plan's reference; in a world without its runs, the first row that has some."""
+    wanted = plan.reference or next(iter(plan.runs))
+    return wanted if outcomes.of(wanted) else outcomes.rows()[0]
+
+
 def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> str:
-    world, reference = plan.worlds[name], plan.reference or next(iter(plan.runs))
+    world, reference = plan.worlds[name], reference_of(plan, outcomes)
     metric, base = world.metric, outcomes.of(reference)
     shortest = min(filter(None, (run.spent["tokens"][-1] for run in outcomes.done)), default=math.nan)
 
@@ -162,6 +168,7 @@ def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> str:
     columns |= {name: mean_of(lambda run, key=key: run.after[key]) for key, name in plan.metrics.items()}  # type: ignore[misc]
     for what in ("tokens", "conversations", "seconds"):
         columns[what] = lambda runs, what=what: f"{_mean([run.spent[what][-1] for run in runs]):,.0f}"  # type: ignore[misc]
+    columns["MiB"] = lambda runs: f"{_mean([run.peak_mib for run in runs]):,.0f}"
     rows = [[label, *(cell(outcomes.of(label)) for cell in columns.values())] for label in outcomes.rows()]
     about = f"Equal tokens: {shortest:,.0f}." + ("" if ceiling is None else f" Ceiling: {ceiling:g}.")
     return f"{about}\n\n{_table(['', *columns], rows)}"
@@ -191,6 +198,8 @@ def _comparisons(plan: QualityPlan, outcomes: Outcomes) -> str:
     for name, world in plan.worlds.items():
         found = outcomes.of_world(name)
         for ours, others in plan.comparisons:
+            if any(name not in (plan.runs[label].worlds or plan.worlds) for label in (ours, others)):
+                continue
             differences = paired_differences(found.of(ours), found.of(others), world.metric)
             estimate = mean_estimate(differences)
             p_values.append(
@@ -225,12 +234,13 @@ def plot_worlds(plan: QualityPlan, outcomes: Outcomes, curves_png: Path, dots_pn
     Curves have a row of axes for each row, where those of the reference are gray, and a column for each world.
     """
     names = [name for name in plan.worlds if outcomes.of_world(name).done]
-    labels, reference = outcomes.rows(), plan.reference or next(iter(plan.runs))
+    labels = outcomes.rows()
     size = len(labels), len(names)
     figure, axes = plain_figure(3.0 * size[1] + 0.5, 1.5 * size[0] + 0.5, *size, sharey="col")
     dots, dot_axes = plain_figure(3.0 * size[1] + 1.5, 0.28 * size[0] + 1.2, 1, size[1], sharey=True)
     for column, name in enumerate(names):
         world, found = plan.worlds[name], outcomes.of_world(name)
+        reference = reference_of(plan, found)
         for row, label in enumerate(labels):
             here = axes[row * size[1] + column]
             for each, color in dict([(reference, "gray"), (label, "C0")]).items():

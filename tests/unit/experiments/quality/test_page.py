@@ -129,7 +129,7 @@ def test_rows_of_a_world_are_compared_by_seed(ladder):
     assert cells["PPO"]["tokens to 0.55"] == "25,000 (5 of 5)"  # that of seed 2, whose first .06 cost 30,000
     assert cells["RLOO"]["tokens to 0.55"] == "43,333 (3 of 3)"
     assert cells["RLOO"]["tokens"] == "50,000" and cells["RLOO"]["METEOR"].startswith("0.200")
-    assert set(table(page, "b\n")) == {"", "---", "PPO"}
+    assert set(table(page, "b\n")) == {"", "---", "PPO"} and "more than PPO" in table(page, "b\n")[""]
     assert (
         "**1 run(s) failed or are missing, and are not in the tables: b_rloo_seed_0.**" in page
         and "other weights" not in page
@@ -144,6 +144,11 @@ def test_comparisons_are_adjusted_for_all_of_the_plan(ladder):
     p = stats.ttest_rel([0.6, 0.71, 0.62], [0.56, 0.66, 0.56]).pvalue
     assert rows["a"][2:] == ["3", "0.050 [0.025, 0.075]", f"{p:.3f}"[1:], f"{2 * p:.3f}"[1:]]
     assert rows["b"][2:] == ["0", "n/a", "n/a", "n/a"]
+    plan = plan.model_copy(
+        update={"runs": {**plan.runs, "RLOO": plan.runs["RLOO"].model_copy(update={"worlds": ["a"]})}}
+    )
+    rows = table(worlds_page(plan, outcomes, "command", "curves.png", "dots.png"), "Comparisons")
+    assert "b" not in rows and rows["a"][-1] == f"{p:.3f}"[1:], "what the plan does not compare is no comparison"
 
 
 def test_equal_differences_are_no_certainty(ladder):
