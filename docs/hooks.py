@@ -36,8 +36,13 @@ def on_page_content(html: str, page: Any, **kwargs: Any) -> str:
     return html
 
 
-def on_post_page(output: str, page: Any, **kwargs: Any) -> str:
+def on_post_page(output: str, **kwargs: Any) -> str:
     """Name the search dialog, for screen readers."""
     return output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )
+
+
+def on_post_template(output_content: str, **kwargs: Any) -> str:
+    """Do the same on the page for addresses that do not exist."""
+    return on_post_page(output_content)

@@ -33,12 +33,12 @@ _READING = ("GET", "HEAD")
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 _STYLE = Path(__file__).with_name("page.css")
-# Two things that Gradio lacks: a label of the box in which a message is edited, for screen readers; and scrolling a
-# conversation without buttons with the keyboard.
+# What Gradio lacks: a label of the box of an edited message, scrolling by keyboard, a role that may contain buttons.
 _ACCESS = """<script>
 new MutationObserver(() => {
     for (const box of document.querySelectorAll("textarea.edit-textarea:not([aria-label])")) box.ariaLabel = "New text";
     for (const log of document.querySelectorAll("[role=log]:not([tabindex])")) log.tabIndex = 0;
+    for (const list of document.querySelectorAll(".examples[role=list]")) list.role = "group";  // of buttons
 }).observe(document, {childList: true, subtree: true});
 </script>"""
 
