@@ -109,5 +109,8 @@ setup(
             "types-tqdm",
         ],
     },
-    entry_points={"console_scripts": ["rl4dialog=rl4dialog.cli:main"]},
+    entry_points={
+        "console_scripts": ["rl4dialog=rl4dialog.cli:main"],
+        "vllm.general_plugins": ["rl4dialog=rl4dialog.policies.vllm_transfer:register"],
+    },
 )

@@ -20,4 +20,8 @@ pip install --requirement "$folder/requirements.txt"
 # What vLLM has chosen stays, such as an older version of transformers.
 "$folder/bin/python" -m pip freeze > "$folder/constraints.txt"
 pip install --constraint "$folder/constraints.txt" --editable '.[test]'
+# `vllm serve` looks for a package of this name, whose version tells it that this is the build for CPUs.
+site=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+mkdir -p "$site/vllm-0.32.0+cpu.dist-info"
+printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$site/vllm-0.32.0+cpu.dist-info/METADATA"
 "$folder/bin/python" -c 'import vllm'

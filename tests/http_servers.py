@@ -20,10 +20,12 @@ class Handler(BaseHTTPRequestHandler):
     body = b""
 
     def do_POST(self):
-        self.body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.requests.append(self.body)
         self.clients.add(self.client_address)
         type(self).behave(self)
+
+    do_GET = do_POST
 
     def send(self, content, status=200, n_bytes=None, **headers):
         """Send an answer that promises ``n_bytes``, by default those that it has."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.http_requests import has_credentials, is_http_address
 from rl4dialog.core.reward_parts import clip_bounds
 
 Side = Literal["left", "right"]
@@ -366,10 +367,17 @@ class WarmStartConfig(Block):
     """Maximum number of training samples. Default: all."""
 
 
+_GENERATION_OPTIONS = {
+    "vllm": ("gpu_memory_utilization", "tensor_parallel_size", "sleep"),
+    "vllm_server": ("url", "transfer_port", "timeout_s", "api_key_env"),
+}
+
+
 class GenerationConfig(Block):
-    backend: Literal["auto", "graph", "transformers", "vllm"] = "auto"
+    backend: Literal["auto", "graph", "transformers", "vllm", "vllm_server"] = "auto"
     """Backend that generates replies: ``graph`` replays one CUDA graph per token, ``transformers`` calls the model.
-    ``auto`` is ``graph`` on a CUDA device where it is possible, otherwise ``transformers``.
+    ``auto`` is ``graph`` on a CUDA device where it is possible, otherwise ``transformers``. ``vllm`` is vLLM in the
+    process of the run, ``vllm_server`` a server that was started before.
     """
     gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
     """``vllm`` only: fraction of GPU memory for its weights and cache."""
@@ -377,13 +385,36 @@ class GenerationConfig(Block):
     """``vllm`` only: number of GPUs that the model is split across."""
     sleep: bool = False
     """``vllm`` only: release its GPU memory while the policy is trained."""
+    url: str | None = None
+    """``vllm_server`` only: address of the server, such as ``http://127.0.0.1:8000``."""
+    transfer_port: int = Field(default=0, ge=0, le=65535)
+    """``vllm_server`` only: port of the run at which the server reads weights. 0 is any free port."""
+    timeout_s: float = Field(default=600.0, gt=0)
+    """``vllm_server`` only: longest wait for an answer, and for a server that was lost to be back, in seconds."""
+    api_key_env: str | None = None
+    """``vllm_server`` only: environment variable with the server's API key."""
+
+    @property
+    def has_vllm(self) -> bool:
+        """Whether vLLM generates the replies."""
+        return self.backend in ("vllm", "vllm_server")
+
+    def options(self) -> dict[str, Any]:
+        """The settings of this backend."""
+        names = _GENERATION_OPTIONS.get(self.backend, ())
+        return {name: getattr(self, name) for name in names}
 
     @model_validator(mode="after")
     def _options_fit_backend(self) -> GenerationConfig:
-        given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
-        given = [name for name in given if name != "backend"]
-        if self.backend != "vllm" and given:
-            raise ValueError(f"{', '.join(given)} has a meaning only with backend: vllm")
+        fields = type(self).model_fields
+        for backend, names in _GENERATION_OPTIONS.items():
+            given = [name for name in names if getattr(self, name) != fields[name].default]
+            if self.backend != backend and given:
+                raise ValueError(f"{', '.join(given)} has a meaning only with backend: {backend}")
+        if self.backend == "vllm_server" and not is_http_address(self.url or ""):
+            raise ValueError("url must be the server's address with backend: vllm_server, as http://127.0.0.1:8000")
+        if self.url and has_credentials(self.url):
+            raise ValueError("url must not contain credentials; set api_key_env instead")
         return self
 
 

@@ -70,8 +70,10 @@ class Unreachable(EndpointError):
     """A server that cannot be reached, or breaks off."""
 
 
-async def post(url: str, secret: str | None = None, **request: Any) -> tuple[httpx.Response, bytes]:
-    """Post a request once, with arguments of httpx, and without a time limit: that of the coroutine applies.
+async def post(
+    url: str, secret: str | None = None, method: str = "POST", **request: Any
+) -> tuple[httpx.Response, bytes]:
+    """Send a request once, with arguments of httpx, and without a time limit: that of the coroutine applies.
 
     Returns the response and its body. Raises :class:`Unreachable`, or a final failure if the answer is too large, or
     compressed: a few compressed bytes could fill the memory. No message contains the secret.
@@ -80,11 +82,12 @@ async def post(url: str, secret: str | None = None, **request: Any) -> tuple[htt
 
     loop = asyncio.get_running_loop()
     if loop not in _clients:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+        # Many servers close idle connections after 5 s; a request in this moment would be lost.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=2.0)
         _clients[loop] = httpx.AsyncClient(timeout=None, limits=limits, headers={"Accept-Encoding": "identity"})
     body = bytearray()
     try:
-        async with _clients[loop].stream("POST", url, **request) as response:
+        async with _clients[loop].stream(method, url, **request) as response:
             encoding = response.headers.get("Content-Encoding", "identity")
             async for part in response.aiter_raw():
                 body += part

@@ -461,7 +461,7 @@ def eager_reason(sampler: str, device_type: str, settings: GenerationSettings, o
 
     ``of_model`` is the reason of the policy or of its model (:func:`refusal`), if there is one.
     """
-    if sampler in ("transformers", "vllm"):
+    if sampler in ("transformers", "vllm", "vllm_server"):
         return f"generation.backend is {sampler}"
     if sampler == "auto" and device_type != "cuda":
         return "graphs need a CUDA device"

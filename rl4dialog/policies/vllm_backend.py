@@ -1,4 +1,4 @@
-"""Generation with vLLM, using the policy's current weights.
+"""Generation with vLLM in this process, using the policy's current weights, and its parts for servers.
 
 vLLM only selects the tokens. The detector that the environment uses also finds the end of a reply here, and
 log-probabilities are recomputed by the training forward pass. Because the two implementations round differently, a
@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,20 +29,113 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
+from rl4dialog.policies.vllm_transfer import pack_tied_head
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 MIN_VERSION = "0.22"
 _TEMPERATURES = (0.01, 2.0)  # vLLM raises lower values and rejects higher ones
 _DISCARD_WEIGHTS = 2  # sleep level
 _MAX_SAMPLER_KL = 0.2  # nats per token; in bf16, rounding makes up to 0.02
+Written = tuple[list[list[int]], list[list[float]]]
+"""Token ids of replies, and a number for each token."""
 
 
-class VLLMBackend:
+class VLLMSampler(ABC):
     """Generates for a causal policy; see :class:`~rl4dialog.policies.generation.GenerationBackend`.
 
     The seeds of the replies are drawn from torch's random state. The same state results in the same replies, except for
-    rounding differences between batches. Of ``model``, only the architecture is used. ``max_length`` is that of prompt
-    and reply together, in tokens; ``seed`` is for the engine's own random draws.
+    rounding differences between batches. Of ``model``, only the architecture is used.
+    """
+
+    def __init__(self, model: PreTrainedModel, end_of_turn: EndOfTurn) -> None:
+        self._end_of_turn = end_of_turn
+        without_token = ids_without_token(end_of_turn.tokenizer, embedding_rows(model))
+        self._logit_bias = dict.fromkeys(without_token, NEVER) or None
+        self._outdated = True
+
+    def weights_will_change(self) -> None:
+        """Send the policy's weights again before the next generation."""
+        self._outdated = True
+
+    def generate(self, policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
+        """Generate one reply per prompt, like the policy's own sampler."""
+        check_settings(settings, "generation_kwargs")
+        prompt_mask = obs["prompt_mask"].bool()
+        prompts = [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), prompt_mask.cpu(), strict=True)]
+        ids, log_probs = self._replies(policy, prompts, settings, limit)
+        replies = Replies.from_ids(prompts, ids, policy.device)
+        replies.log_probs = replies.unmasked_log_probs = replies.computed(
+            policy.sequence_log_probs, n_logits=policy.n_logits
+        )
+        # vLLM reports a greedy token's log-probability without the temperature, and greedy decoding draws no sample.
+        if settings.do_sample:
+            sampled = torch.tensor([log_prob for of_reply in log_probs for log_prob in of_reply])
+            replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
+            if not settings.truncates and settings.temperature == 1:
+                _check_agreement(replies)
+        return replies
+
+    @abstractmethod
+    def _replies(
+        self, policy: LMActorCriticPolicy, prompts: list[list[int]], settings: GenerationSettings, limit: int
+    ) -> Written:
+        """Token ids of the replies with the policy's current weights, and their log-probabilities."""
+
+    @abstractmethod
+    def _complete(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[list[tuple[int, float]]]:
+        """New tokens after each prompt, and their log-probabilities. The params are those of :meth:`_params`."""
+
+    def _write(self, prompts: list[list[int]], settings: GenerationSettings, limit: int) -> Written:
+        """Token ids of the replies, and their log-probabilities under the sampler's distribution, in nats.
+
+        vLLM detects the turn marker in its own decoded text, so it may stop slightly early, and continues, or late.
+        """
+        ids: list[list[int]] = [[] for _ in prompts]
+        log_probs: list[list[float]] = [[] for _ in prompts]
+        unfinished = list(range(len(prompts)))
+        while unfinished:
+            seeds = torch.randint(2**31, (len(unfinished),)).tolist()
+            params = [
+                self._params(len(ids[i]), seed, settings, limit) for i, seed in zip(unfinished, seeds, strict=True)
+            ]
+            written = self._complete([prompts[i] + ids[i] for i in unfinished], params)
+            asked, unfinished = unfinished, []
+            for i, tokens in zip(asked, written, strict=True):
+                for token, log_prob in tokens:
+                    ids[i].append(token)
+                    log_probs[i].append(log_prob)
+                    if self._end_of_turn.is_end(ids[i]) or len(ids[i]) == limit:
+                        break
+                else:
+                    unfinished.append(i)
+        return ids, log_probs
+
+    def _params(self, n_written: int, seed: int, settings: GenerationSettings, limit: int) -> dict[str, Any]:
+        """Arguments of ``SamplingParams`` to continue a reply of ``n_written`` tokens up to its end or the limit."""
+        ends, marker = sorted(self._end_of_turn.single_token_ids), self._end_of_turn.marker
+        return {
+            "temperature": settings.temperature if settings.do_sample else 0.0,
+            "top_k": settings.top_k,
+            "top_p": settings.top_p,
+            "repetition_penalty": settings.repetition_penalty,
+            "seed": seed,
+            "max_tokens": limit - n_written,
+            # Without end tokens, vLLM would still suppress the tokenizer's end of sequence.
+            "min_tokens": max(0, settings.min_length - n_written) if ends else 0,
+            "ignore_eos": True,  # only the given ids end a reply
+            "stop_token_ids": ends,
+            "stop": [marker] if marker else None,
+            "skip_special_tokens": False,
+            "include_stop_str_in_output": True,
+            "logprobs": 0,  # of the sampled token only
+            "logit_bias": self._logit_bias,
+        }
+
+
+class VLLMBackend(VLLMSampler):
+    """Generates with an engine in this process.
+
+    ``max_length`` is that of prompt and reply together, in tokens; ``seed`` is for the engine's own random draws.
     """
 
     def __init__(
@@ -55,13 +149,11 @@ class VLLMBackend:
         tensor_parallel_size: int = 1,
         sleep: bool = False,
     ) -> None:
+        super().__init__(model, end_of_turn)
         self._vllm = import_vllm(tensor_parallel_size, sleep)
-        self._end_of_turn = end_of_turn
-        without_token = ids_without_token(end_of_turn.tokenizer, embedding_rows(model))
-        self._logit_bias = dict.fromkeys(without_token, NEVER) or None
         # With several GPUs, separate processes hold the shards, and weights are sent through main memory.
         self._in_process = tensor_parallel_size == 1
-        self._outdated, self._may_sleep, self._asleep = True, sleep, False
+        self._may_sleep, self._asleep = sleep, False
         self._folder = tempfile.TemporaryDirectory(prefix="rl4dialog_vllm_")
         config = copy.deepcopy(model.config)
         config.architectures = [type(model).__name__]
@@ -83,32 +175,19 @@ class VLLMBackend:
 
     def weights_will_change(self) -> None:
         """Reload the policy's weights before the next generation, and idle until then."""
-        self._outdated = True
+        super().weights_will_change()
         if self._may_sleep and not self._asleep:
             with _vllm_errors("vLLM did not enter sleep mode"):
                 self._llm.sleep(level=_DISCARD_WEIGHTS)
             self._asleep = True
 
-    def generate(self, policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
-        """Generate one reply per prompt, like the policy's own sampler."""
-        check_settings(settings, "generation_kwargs")
+    def _replies(
+        self, policy: LMActorCriticPolicy, prompts: list[list[int]], settings: GenerationSettings, limit: int
+    ) -> Written:
         if self._outdated:
-            self._load(_weights(policy))
+            self._load(weights_to_send(policy))
             self._outdated = False
-        prompt_mask = obs["prompt_mask"].bool()
-        prompts = [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), prompt_mask.cpu(), strict=True)]
-        ids, log_probs = self._write(prompts, settings, limit)
-        replies = Replies.from_ids(prompts, ids, policy.device)
-        replies.log_probs = replies.unmasked_log_probs = replies.computed(
-            policy.sequence_log_probs, n_logits=policy.n_logits
-        )
-        # vLLM reports a greedy token's log-probability without the temperature, and greedy decoding draws no sample.
-        if settings.do_sample:
-            sampled = torch.tensor([log_prob for of_reply in log_probs for log_prob in of_reply])
-            replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
-            if not settings.truncates and settings.temperature == 1:
-                _check_agreement(replies)
-        return replies
+        return self._write(prompts, settings, limit)
 
     def _load(self, weights: list[tuple[str, Tensor]]) -> None:
         """Replace all weights, given by transformers' names."""
@@ -120,64 +199,18 @@ class VLLMBackend:
                 self._asleep = False
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
             if _is_for_cpus():
-                self._llm.apply_model(_pack_tied_head)
+                self._llm.apply_model(pack_tied_head)
             if not self._llm.reset_prefix_cache():
                 raise RuntimeError("it keeps cached prompts of the old weights")
 
-    def _write(
-        self, prompts: list[list[int]], settings: GenerationSettings, limit: int
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """Token ids of the replies, and their log-probabilities under the sampler's distribution, in nats.
-
-        vLLM detects the turn marker in its own decoded text, so it may stop slightly early, and continues, or late.
-        """
-        ids: list[list[int]] = [[] for _ in prompts]
-        log_probs: list[list[float]] = [[] for _ in prompts]
-        unfinished = list(range(len(prompts)))
-        while unfinished:
-            seeds = torch.randint(2**31, (len(unfinished),)).tolist()
-            params = [
-                self._sampling_params(len(ids[i]), seed, settings, limit)
-                for i, seed in zip(unfinished, seeds, strict=True)
-            ]
-            with _vllm_errors("vLLM did not generate the replies"):
-                inputs = [{"prompt_token_ids": prompts[i] + ids[i]} for i in unfinished]
-                outputs = self._llm.generate(inputs, params, use_tqdm=False)
-                if len(outputs) != len(inputs):
-                    raise RuntimeError(f"{len(inputs)} were requested and {len(outputs)} returned")
-                written = [_read(output.outputs[0]) for output in outputs]
-            asked, unfinished = unfinished, []
-            for i, tokens in zip(asked, written, strict=True):
-                for token, log_prob in tokens:
-                    ids[i].append(token)
-                    log_probs[i].append(log_prob)
-                    if self._end_of_turn.is_end(ids[i]) or len(ids[i]) == limit:
-                        break
-                else:
-                    unfinished.append(i)
-        return ids, log_probs
-
-    def _sampling_params(self, n_written: int, seed: int, settings: GenerationSettings, limit: int) -> Any:
-        """Parameters that continue a reply of ``n_written`` tokens until it ends or has ``limit`` tokens."""
-        ends, marker = sorted(self._end_of_turn.single_token_ids), self._end_of_turn.marker
-        return self._vllm.SamplingParams(
-            temperature=settings.temperature if settings.do_sample else 0.0,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-            repetition_penalty=settings.repetition_penalty,
-            seed=seed,
-            max_tokens=limit - n_written,
-            # Without end tokens, vLLM would still suppress the tokenizer's end of sequence.
-            min_tokens=max(0, settings.min_length - n_written) if ends else 0,
-            ignore_eos=True,  # only the given ids end a reply
-            stop_token_ids=ends,
-            stop=[marker] if marker else None,
-            detokenize=marker is not None,
-            skip_special_tokens=False,
-            include_stop_str_in_output=True,
-            logprobs=0,  # of the sampled token only
-            logit_bias=self._logit_bias,
-        )
+    def _complete(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[list[tuple[int, float]]]:
+        with _vllm_errors("vLLM did not generate the replies"):
+            inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
+            of_vllm = [self._vllm.SamplingParams(**each, detokenize=each["stop"] is not None) for each in params]
+            outputs = self._llm.generate(inputs, of_vllm, use_tqdm=False)
+            if len(outputs) != len(inputs):
+                raise RuntimeError(f"{len(inputs)} were requested and {len(outputs)} returned")
+            return [_read(output.outputs[0]) for output in outputs]
 
 
 @contextmanager
@@ -206,16 +239,6 @@ def _check_agreement(replies: Replies) -> None:
             f"vLLM's log-probabilities differ from the policy's by {kl:.2g} nats per token, more than rounding could "
             f"({_MAX_SAMPLER_KL}): it does not compute this model with the policy's weights; use backend: transformers"
         )
-
-
-def _pack_tied_head(model: Any) -> None:
-    """Let vLLM copy the weights of an output layer again, as its CPU layers compute with a copy of theirs.
-
-    It does so itself for layers that receive weights, and a tied output layer receives none.
-    """
-    head = getattr(model, "lm_head", None)
-    if head is not None:
-        head.quant_method.process_weights_after_loading(head)
 
 
 def _is_for_cpus() -> bool:
@@ -262,7 +285,7 @@ def check_settings(settings: GenerationSettings, where: str) -> None:
         )
 
 
-def _weights(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:
+def weights_to_send(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:
     """Weights as in a checkpoint of the language model: merged adapters, buffers included, tied weights only once."""
     model = policy.language_model if policy.lora is None else policy.lora.merged()
     by_memory: dict[int, tuple[str, Tensor]] = {}

@@ -169,7 +169,10 @@ def _name(iteration: int) -> str:
 
 _MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
-_FREE = ("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s", "env.vec_env", "env.n_workers")
+_FREE = (
+    *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s", "env.vec_env", "env.n_workers"),
+    *(f"generation.{key}" for key in ("url", "transfer_port", "timeout_s", "api_key_env")),
+)
 
 
 def is_done(root: Path, config: RunConfig) -> bool:

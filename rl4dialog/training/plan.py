@@ -161,8 +161,8 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
     how_well = "about" if memory.activations is not None else "more than"
     yield "memory: peak per process", f"{how_well} {memory.total / MIB:,.0f} MiB"
     reason = why_without_graphs(config, parts.initial_model, parts.lengths, args)
-    has_vllm, of_policy = config.generation.backend == "vllm", f"transformers, because {reason}" if reason else "graph"
-    yield "generation backend", "vllm" if has_vllm else of_policy
+    has_vllm, of_policy = config.generation.has_vllm, f"transformers, because {reason}" if reason else "graph"
+    yield "generation backend", config.generation.backend if has_vllm else of_policy
     settings = GenerationSettings.from_kwargs(config.own_generation_block.kwargs)
     truncated = f"truncates the policy's distribution (see rollout/{'sampler_kl' if has_vllm else 'truncated_mass'})"
     yield "sampler", truncated if settings.truncates else "the policy's own distribution"

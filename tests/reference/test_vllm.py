@@ -1,18 +1,26 @@
 """Real replies of vLLM beside the policy that they are written for, in an environment of its own (make test-vllm)."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from http_servers import free_port
 from runs import lines, make_config, write_config
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.policies.vllm_backend import VLLMBackend, import_vllm
+from rl4dialog.policies.vllm_server import VLLMServerBackend
 from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.assembly import Assembly
 
 pytest.importorskip("vllm", reason="vLLM is tested in an environment of its own: make test-vllm")
 
@@ -26,11 +34,68 @@ MODELS = {
 }
 
 
-def policy_with(model="tied", end_of_turn=None, **kwargs):
+def policy_with(model="tied", end_of_turn=None, url=None, **kwargs):
     env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
-    policy = make_policy(env, MODELS[model](), end_of_turn, **kwargs)
-    policy.backend = VLLMBackend(policy.language_model, policy.end_of_turn, N_PROMPT + N_REPLY, "float32")
+    policy = make_policy(env, MODELS[model]() if isinstance(model, str) else model, end_of_turn, **kwargs)
+    of_vllm = policy.language_model, policy.end_of_turn, N_PROMPT + N_REPLY
+    policy.backend = VLLMBackend(*of_vllm, "float32") if url is None else VLLMServerBackend(*of_vllm, url)
     return policy
+
+
+@contextmanager
+def serving(model, tokenizer, folder, port=None, n_tokens=N_PROMPT + N_REPLY):
+    """A server of a model's architecture with weights of its own; gives its address and process."""
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    port = port or free_port()
+    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--dtype", "float32", "--max-model-len", str(n_tokens), "--enforce-eager"]
+    command += ["--load-format", "dummy", "--logprobs-mode", "processed_logprobs"]
+    command += ["--weight-transfer-config", '{"backend": "rl4dialog"}']
+    with Path(folder, f"server_{time.monotonic_ns()}.log").open("w") as log:
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1"},
+            start_new_session=True,
+        )
+        try:
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            kill(process)
+
+
+def kill(process):
+    """What the system does to a server with too little memory, and to its workers."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(condition, process):
+    for _ in range(4000):
+        if condition():
+            return
+        assert process.poll() is None, "it has ended"
+        time.sleep(0.1)
+    raise AssertionError("it does not happen")
+
+
+def answers(url):
+    try:
+        return urllib.request.urlopen(f"{url}/health", timeout=10).status == 200
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def server(request, tmp_path_factory):
+    model = MODELS[request.param]()
+    with serving(model, TOKENIZER, tmp_path_factory.mktemp("model")) as (url, process):
+        wait_for(lambda: answers(url), process)
+        yield request.param, url
 
 
 def prompts(n):
@@ -52,15 +117,21 @@ def update(policy):
             parameter.add_(0.05 * torch.randn_like(parameter))
 
 
+KINDS = [{}, {"critic": "shared"}, {"lora": {"r": 2, "lora_alpha": 8}}]
+
+
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("kwargs", [{}, {"critic": "shared"}, {"lora": {"r": 2, "lora_alpha": 8}}])
+@pytest.mark.parametrize("kwargs", KINDS)
 def test_log_probs_are_those_of_the_policy_after_every_update(model, kwargs):
+    check_log_probs(policy_with(model, **kwargs), f"{model} {kwargs}")
+
+
+def check_log_probs(policy, what):
     """1,000 replies before ten updates and after them, and a few after each one."""
-    policy = policy_with(model, **kwargs)
     for n_updates in range(11):
         replies = policy.generate(prompts(1000 if n_updates in (0, 10) else 20))
         found = differences(replies)
-        print(f"{model} {kwargs} after {n_updates} updates: mean {found.mean():.2g}, max {found.max():.2g} nats")
+        print(f"{what} after {n_updates} updates: mean {found.mean():.2g}, max {found.max():.2g} nats")
         assert found.mean() <= 1e-4
         greedy = policy.generate(prompts(20), do_sample=False)
         backend, policy.backend = policy.backend, None
@@ -91,7 +162,7 @@ def test_filters_limit_the_sampler_as_transformers_do():
             read = torch.cat([row, reply[:t]])[None]
             with torch.no_grad():
                 logits = policy.language_model(read).logits[:, -1]
-            processed = policy.generation_settings.processors()(read, logits).log_softmax(-1)[0]
+            processed = policy.settings.processors()(read, logits / settings["temperature"]).log_softmax(-1)[0]
             assert float(log_probs[t]) == pytest.approx(float(processed[reply[t]]), abs=1e-4)
 
 
@@ -185,3 +256,79 @@ def test_run_samples_from_its_policy_and_ends_cleanly(tmp_path, n_processes, ove
         assert abs(line["rollout/sampler_kl"]) < 1e-4 and line["rollout/sampler_max_ratio"] < 1.001
     if "reward_fn" not in overrides:  # in so few games, nobody succeeds
         assert abs(logged[-1]["rollout/kl"]) > 1e-4, "the policy has changed"
+
+
+@pytest.mark.parametrize("kwargs", [KINDS[0], KINDS[2]])
+def test_log_probs_of_a_server_are_those_of_the_policy_after_every_update(server, kwargs):
+    model, url = server
+    check_log_probs(policy_with(model, url=url, **kwargs), f"server, {model} {kwargs}")
+
+
+SETTINGS = [
+    {"top_k": 5, "top_p": 0.9, "temperature": 1.5, "repetition_penalty": 1.3},
+    {"min_length": 4},
+    {"max_new_tokens": 3},
+]
+
+
+def test_server_writes_what_the_engine_in_the_process_writes(server):
+    model, url = server
+    # Embedding and output layer with the same weights, or not, make no difference for the settings.
+    for end in (EndOfTurn(TOKENIZER, range(0, len(TOKENIZER), 4)), EndOfTurn(TOKENIZER, [0], TOKENIZER.decode([7]))):
+        policies = policy_with(model, end), policy_with(model, end, url)
+        for settings in SETTINGS:
+            found = []
+            for policy in policies:
+                torch.manual_seed(0)
+                found.append(policy.generate(prompts(100), **settings))
+            assert found[0].response_ids.tolist() == found[1].response_ids.tolist()
+            torch.testing.assert_close(found[0].sampler_log_probs, found[1].sampler_log_probs, rtol=0, atol=1e-4)
+
+
+def test_server_of_another_model_is_refused(server):
+    model, url = server
+    larger = MODELS[model]()
+    larger.resize_token_embeddings(len(TOKENIZER) + 1, mean_resizing=False)
+    with pytest.raises(GenerationError, match=f"{url} serves another model .* has {len(TOKENIZER)} ids"):
+        VLLMServerBackend(larger, EndOfTurn(TOKENIZER, [0]), N_PROMPT + N_REPLY, url)
+    for n_layer, words in ((1, "the policy is another model: it has no weights for"), (3, "update_weights answered")):
+        policy = policy_with(make_gpt2(TOKENIZER, n_embd=64, n_layer=n_layer), url=url)
+        with pytest.raises(GenerationError, match=words):
+            policy.generate(prompts(4))
+    # What was broken off does not count.
+    assert differences(policy_with(model, url=url).generate(prompts(50))).mean() <= 1e-4
+
+
+def test_run_survives_a_server_that_is_killed(tmp_path):
+    """PPO in conversations; the server is killed in mid-run and started again."""
+    port = free_port()
+    config = make_config(
+        tmp_path,
+        **GAME,
+        generation={"backend": "vllm_server", "url": f"http://127.0.0.1:{port}"},
+        env__n_envs=4,
+        train_evaluation__n_iters=40,
+        train_evaluation__eval_every=40,
+        alg__args__learning_rate=1e-2,
+    )
+    config["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "top_k": 0}
+    parts = Assembly(parse_config(config, "c.yml"))
+    model = tmp_path / "model", port, 64 + 8
+    logged = tmp_path / "p" / "e" / "rollout_info.jsonl"
+    command = [sys.executable, str(SCRIPT), "--config_path", str(write_config(tmp_path / "c", config))]
+    command += ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
+    with serving(parts.initial_model, parts.tokenizer, *model) as (url, first):
+        wait_for(lambda: answers(url), first)
+        run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+        try:
+            wait_for(lambda: logged.exists() and logged.read_text().count("\n") > 1, run)
+            kill(first)
+            with serving(parts.initial_model, parts.tokenizer, *model):
+                errors = run.communicate(timeout=500)[1]
+        finally:
+            run.kill()
+    assert run.returncode == 0 and "Traceback" not in errors, errors
+    assert f"{url} was restarted, so the policy's weights are sent again" in errors
+    assert len(lines(logged)) == 40
+    for line in lines(logged):
+        assert abs(line["rollout/sampler_kl"]) < 1e-4 and line["rollout/sampler_max_ratio"] < 1.001

@@ -12,6 +12,7 @@ from rl4dialog.envs.vectorize import check_workers, close, make_vec_env
 from rl4dialog.functional.distributed import n_processes, process_index
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.vllm_backend import VLLMBackend
+from rl4dialog.policies.vllm_server import VLLMServerBackend
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.training.building.conversations import AnyPartner, build_partner, build_task_rewards, env_kwargs
@@ -70,13 +71,14 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
             **supervised,
             **config.alg.args,
         )
-        settings, policy = config.generation.model_dump(), built.policy
+        generation, policy = config.generation, built.policy
         set_sampler(policy, config)
-        if settings.pop("backend") == "vllm":
-            length = texts.lengths.prompt + texts.lengths.reply
-            of_engine = policy.language_model, policy.end_of_turn, length
+        of_vllm = policy.language_model, policy.end_of_turn, texts.lengths.prompt + texts.lengths.reply
+        if generation.backend == "vllm":
             dtype = {"fp32": "float32", "bf16": "bfloat16"}[config.precision]
-            policy.backend = VLLMBackend(*of_engine, dtype, config.seed, **settings)
+            policy.backend = VLLMBackend(*of_vllm, dtype, config.seed, **generation.options())
+        elif generation.backend == "vllm_server":
+            policy.backend = VLLMServerBackend(*of_vllm, **generation.options())
         if service is not None:
             service.begin_run(built.policy)
     except (AssertionError, TypeError, ValueError) as error:

@@ -152,10 +152,11 @@ def check_components(config: RunConfig) -> None:
             raise ConfigError(message)
         if message not in config.warnings:
             config.warnings.append(message)
-    if isinstance(config, TextConfig) and config.generation.backend == "vllm":
+    if isinstance(config, TextConfig) and config.generation.has_vllm:
         for block in config.generation_blocks:
             vllm_backend.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
-        vllm_backend.import_vllm(config.generation.tensor_parallel_size, config.generation.sleep)
+        if config.generation.backend == "vllm":
+            vllm_backend.import_vllm(config.generation.tensor_parallel_size, config.generation.sleep)
 
 
 def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:

@@ -41,6 +41,7 @@ from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs,
 from rl4dialog.training.building.switching import OF_PPO
 from rl4dialog.training.processes import sharding
 
+_VLLM = ("vllm", "vllm_server")
 _PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
 _OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length", "once")
 _TARGET = (
@@ -106,18 +107,20 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "{beams}, which is not supported with env.args.max_turns: {max_turns}, only in evaluations of single replies"),
         (lambda corrected: not corrected.do_sample,
          "alg.args.importance_correction needs {own_block}.do_sample: true; greedy replies have no distribution"),
-        (lambda corrected, backend: backend != "vllm" and not corrected.truncates,
+        (lambda corrected, backend: backend not in _VLLM and not corrected.truncates,
          "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k; remove it"),
         (lambda n_candidates, is_greedy: n_candidates > 1 and is_greedy,
          "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily; set it to 1, or "
          "{evaluation_block}.do_sample: true"),
         (lambda post_processed, has_partner: has_partner,
          "{post_processed}.post_processing_fn is not supported in conversations with env.args.partner; remove it"),
-        (lambda backend, has_rollouts: backend == "vllm" and not has_rollouts,
-         "generation.backend: vllm is not supported with alg.id: {alg_id}; use transformers"),
-        (lambda backend, is_causal: backend == "vllm" and not is_causal,
-         "generation.backend: vllm is not supported with policy {policy_id!r}, only with "
+        (lambda backend, has_rollouts: backend in _VLLM and not has_rollouts,
+         "generation.backend: {backend} is not supported with alg.id: {alg_id}; use transformers"),
+        (lambda backend, is_causal: backend in _VLLM and not is_causal,
+         "generation.backend: {backend} is not supported with policy {policy_id!r}, only with "
          "decoder-only models without a mask"),
+        (lambda backend, n_processes: backend == "vllm_server" and n_processes > 1,
+         "generation.backend: vllm_server is not supported in {n_processes} processes, only in one"),
         (lambda backend, graph_refusal: backend == "graph" and graph_refusal,
          "generation.backend: graph is not possible here, because {graph_refusal}; use auto"),
         # -- the task
@@ -141,8 +144,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda learns, policy_id: learns == "both" and policy_id not in _PLAIN_POLICIES,
          f"{{place}}.args.learns: both needs one of the policies {', '.join(_PLAIN_POLICIES)}; the partner speaks "
          "without the mask or values of {policy_id}"),
-        (lambda learns, backend: learns == "both" and backend == "vllm",
-         "{place}.args.learns: both is not supported with generation.backend: vllm"),
+        (lambda learns, backend: learns == "both" and backend in _VLLM,
+         "{place}.args.learns: both is not supported with generation.backend: {backend}"),
         (lambda learns, bootstrap_truncated: learns == "both" and bootstrap_truncated,
          "{place}.args.learns: both is not supported with env.args.bootstrap_truncated: true"),
         (lambda learns, critic_reads: learns == "both" and critic_reads == "secret",
@@ -418,7 +421,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     values["turns_of_games"] = config.datapool.args.get("max_turns")
     values["n_prompts"] = {**DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}.get("n_train")
     used = {
-        "generation.backend: vllm": config.generation.backend == "vllm",
+        f"generation.backend: {config.generation.backend}": config.generation.has_vllm,
         "env.args.bootstrap_truncated": config.env.args.bootstrap_truncated,
         "a partner that is a copy of the policy": any(plays_itself(chosen) for chosen, _ in chosen_partners(config)),
         "metric causal_perplexity": any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics),

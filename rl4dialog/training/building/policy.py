@@ -107,7 +107,7 @@ def set_sampler(policy: LMActorCriticPolicy, config: TextConfig) -> None:
         what = "precision: bf16 is emulated on this GPU, which has no bfloat16 arithmetic; fp32 is faster"
         _logger.warning(what)
     backend = config.generation.backend
-    policy.sampler = "auto" if backend == "vllm" else backend
+    policy.sampler = "auto" if backend == "vllm" or backend == "vllm_server" else backend
     if backend == "graph" and (reason := policy.eager_reason(policy.settings)) is not None:
         raise GenerationError(f"generation.backend: graph is not possible here, because {reason}; use auto")
 

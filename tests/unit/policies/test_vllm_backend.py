@@ -19,9 +19,10 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.policies.vllm_backend import VLLMBackend, _weights
+from rl4dialog.policies.vllm_backend import VLLMBackend, weights_to_send
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.building import conditions
 from rl4dialog.training.building.components import check_components
 
 TOKENIZER = make_tokenizer()
@@ -189,7 +190,7 @@ def test_weights_of_a_checkpoint_are_sent_once_under_transformers_names(llm_clas
     assert llm.received == [name for name, _ in make_gpt2(TOKENIZER).named_parameters()]
     model.transformer.register_buffer("scale", torch.tensor([2.0]))
     model.transformer.register_buffer("cache", torch.tensor([3.0]), persistent=False)
-    sent = dict(_weights(policy))
+    sent = dict(weights_to_send(policy))
     assert sent["transformer.scale"] == 2 and "transformer.cache" not in sent and "lm_head.weight" not in sent
 
 
@@ -359,6 +360,9 @@ SUPERVISED = {
 }
 
 
+SERVER = {"backend": "vllm_server", "url": "http://127.0.0.1:8000"}
+
+
 def check(tmp_path, generation=None, **overrides):
     config = make_config(tmp_path, generation=generation or {"backend": "vllm"}, **overrides)
     check_components(parse_config(config, "config.yml"))
@@ -378,9 +382,15 @@ def check(tmp_path, generation=None, **overrides):
             {"train_evaluation__generation_kwargs": {"no_repeat_ngram_size": 3}},
             "train_evaluation.generation_kwargs.no_repeat_ngram_size is not supported with",
         ),
-        ({"generation": {"backend": "vlm"}}, "generation.backend: .*'transformers' or 'vllm'.*'vlm'"),
+        ({"generation": {"backend": "vlm"}}, "generation.backend: .*'vllm' or 'vllm_server'.*'vlm'"),
         ({"generation": {"backend": "vllm", "sync": 2}}, "unknown key 'generation.sync'"),
         ({"generation": {"sleep": True}}, "generation: sleep has a meaning only with backend: vllm"),
+        ({"generation": SERVER, "alg": SUPERVISED}, "generation.backend: vllm_server is not supported with alg.id"),
+        ({"generation": SERVER, "train_evaluation__generation_kwargs": {"typical_p": 0.5}}, "typical_p is not supp"),
+        ({"generation": SERVER | {"sleep": True}}, "generation: sleep has a meaning only with backend: vllm"),
+        ({"generation": {"url": "http://h:1"}}, "generation: url has a meaning only with backend: vllm_server"),
+        ({"generation": {"backend": "vllm_server"}}, "generation: url must be the server's address"),
+        ({"generation": SERVER | {"url": "http://me:pw@h:1"}}, "url must not contain credentials"),
         ({"generation": {"backend": "vllm", "tensor_parallel_size": 2}}, "needs as many CUDA devices, .* has 1"),
     ],
 )
@@ -388,6 +398,13 @@ def test_what_does_not_go_together_is_refused(llm_class, tmp_path, overrides, wo
     overrides = dict(overrides)
     with pytest.raises(ConfigError, match=words):
         check(tmp_path, overrides.pop("generation", None), **overrides)
+
+
+def test_server_has_one_process(tmp_path, monkeypatch):
+    check(tmp_path, SERVER)
+    monkeypatch.setattr(conditions, "n_processes", lambda: 2)
+    with pytest.raises(ConfigError, match="vllm_server is not supported in 2 processes, only in one"):
+        check(tmp_path, SERVER)
 
 
 def test_missing_package_old_package_and_missing_device_are_told(tmp_path, monkeypatch):

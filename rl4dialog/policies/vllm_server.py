@@ -1,0 +1,275 @@
+"""Generation with a vLLM server, which can have GPUs of its own, using the policy's current weights.
+
+Every transfer of weights gives them a version that no other has, and replies count only if the server had this version
+before and after them. So a server that was restarted, or that another run uses, is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import socket
+import time
+import urllib.parse
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rl4dialog.core.async_calls import AsyncCalls, FinalFailure
+from rl4dialog.core.errors import EndpointError, GenerationError
+from rl4dialog.core.http_requests import Unreachable, post, read_api_key, refusal
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.models import embedding_rows
+from rl4dialog.policies.vllm_backend import VLLMSampler, Written, weights_to_send
+from rl4dialog.policies.vllm_transfer import ENGINE, Sender, described
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+_MAX_REQUESTS = 512
+_POLL_S = 1.0
+_REACH_S = 5.0
+_NO_TOKEN = 2**31 - 1
+_FRESH = "default"  # version of the weights that a server has loaded itself
+_URL = "generation.url: "
+_HOW = "see docs/clusters.md for the command that starts it"
+# Settings of requests that vLLM would otherwise take from the model's generation_config.json.
+_NEUTRAL = {"min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+_THIS_PROCESS = secrets.token_hex(4)
+_logger = logging.getLogger(__name__)
+
+
+class _Restarted(Unreachable):
+    """The server has lost the weights that it had been sent."""
+
+
+class VLLMServerBackend(VLLMSampler):
+    """Generates at the server with this ``url``.
+
+    ``max_length`` is that of prompt and reply together, in tokens. The server reads weights at ``transfer_port``, 0 for
+    any free port. An answer, and a server that restarts, is waited for ``timeout_s``.
+
+    Raises:
+        GenerationError: If the server cannot be reached, lacks routes, has another model, or belongs to another run.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        end_of_turn: EndOfTurn,
+        max_length: int,
+        url: str,
+        transfer_port: int = 0,
+        timeout_s: float = 600.0,
+        api_key_env: str | None = None,
+    ) -> None:
+        super().__init__(model, end_of_turn)
+        self._url, self._timeout_s = url.rstrip("/").removesuffix("/v1"), timeout_s
+        self._api_key = api_key_env and read_api_key(api_key_env, "generation.api_key_env")
+        self._calls = AsyncCalls(_MAX_REQUESTS, timeout_s, retries=0, key="generation")
+        self._n_sent, self._version, self._found = 0, "", ""
+        self._n_rows, self._max_length, self._name = embedding_rows(model), max_length, ""
+        try:
+            self._check_server()
+            self._check_owner(self._served())
+            self._sender = self._opened(transfer_port)
+        except (EndpointError, OSError) as error:
+            raise GenerationError(f"{_URL}{error}; {_HOW}") from None
+        self._run = f"rl4dialog/{self._sender.host}/{self._sender.port}/{_THIS_PROCESS}/{secrets.token_hex(4)}/"
+
+    # -- replies --------------------------------------------------------------------------------------------------
+
+    def _replies(
+        self, policy: LMActorCriticPolicy, prompts: list[list[int]], settings: GenerationSettings, limit: int
+    ) -> Written:
+        """Replies of one version of the weights; those of a server that was lost in between are sampled again."""
+        random_state, deadline = torch.get_rng_state(), 0.0
+        while True:
+            try:
+                self._bring_weights(policy)
+                written = self._write(prompts, settings, limit)
+                if self._served() != self._version:
+                    raise _Restarted(f"{self._url} had other weights at the end of the replies than at their beginning")
+                return written
+            except EndpointError as error:
+                deadline = deadline or time.monotonic() + self._timeout_s
+                self._wait_until_back(error, deadline)
+                torch.set_rng_state(random_state)
+
+    def _complete(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[list[tuple[int, float]]]:
+        route, body = "/v1/completions", {"model": self._name, "return_token_ids": True, **_NEUTRAL}
+        requests = [{**body, "prompt": prompt, **each} for prompt, each in zip(prompts, params, strict=True)]
+        return [self._read(route, answer) for answer in self._ask([("POST", route, request) for request in requests])]
+
+    def _read(self, route: str, answer: Any) -> list[tuple[int, float]]:
+        """New tokens, and their log-probabilities."""
+        try:
+            choice = answer["choices"][0]
+            tokens = list(zip(choice["token_ids"], choice["logprobs"]["token_logprobs"], strict=True))
+        except (KeyError, IndexError, TypeError, ValueError):
+            tokens = []
+        if not tokens:
+            raise self._error(route, f"no tokens with log-probabilities: {str(answer)[:200]!r}")
+        if unknown := [id for id, _ in tokens if id in (self._logit_bias or ())]:
+            raise self._error(route, f"the token {unknown[0]}, which the tokenizer does not have")
+        return tokens
+
+    # -- weights --------------------------------------------------------------------------------------------------
+
+    def _bring_weights(self, policy: LMActorCriticPolicy) -> None:
+        self._found = self._served()
+        if not self._outdated and self._found == self._version:
+            return
+        if not self._found.startswith(self._run):
+            self._check_owner(self._found)
+        self._n_sent += 1
+        version, weights = f"{self._run}{self._n_sent}", weights_to_send(policy)
+        self._control("/pause?mode=wait")
+        try:
+            self._send(weights)
+            self._control("/finish_weight_update", {"weight_version": version})
+            if not self._control("/reset_prefix_cache").get("success"):
+                raise self._error("/reset_prefix_cache", "that it keeps cached prompts of the old weights")
+        finally:
+            self._control("/resume")
+        self._version, self._outdated = version, False
+
+    def _send(self, weights: list[tuple[str, Tensor]]) -> None:
+        n_workers = self._get("/get_world_size")["world_size"]
+        self._control("/start_weight_update")
+        route, token = "/update_weights", secrets.token_hex(16)
+        info = {"host": self._sender.host, "port": self._sender.port, "token": token, "timeout_s": self._timeout_s}
+        update = self._start(route, {"update_info": {**info, **described(weights)}})
+        failure: OSError | None = None
+        try:
+            self._sender.send(weights, n_workers, token, update.done)
+        except OSError as error:
+            failure = error
+        self._result(update)  # the server's own words, if it has any, say more
+        if failure is not None:
+            raise self._error(route, f"success, but the weights could not be sent: {failure}")
+
+    # -- the server -----------------------------------------------------------------------------------------------
+
+    def _check_server(self) -> None:
+        """Check that the server can do what is asked of it."""
+        try:
+            self._served()
+            settings = self._get("/server_info?config_format=json")["vllm_config"]
+            mode = settings["model_config"]["logprobs_mode"]
+            transfer = (settings["weight_transfer_config"] or {}).get("backend")
+        except Unreachable:
+            raise
+        except (EndpointError, KeyError, TypeError) as error:
+            what = "is not vLLM 0.32 or newer, or was started without VLLM_SERVER_DEV_MODE=1"
+            raise EndpointError(f"{self._url} {what} ({error})") from None
+        served = self._get("/v1/models")["data"][0]
+        self._name, longest = str(served["id"]), served["max_model_len"]
+        for fits, what, got in (
+            (transfer == ENGINE, f"--weight-transfer-config with the backend {ENGINE}", transfer),
+            (mode == "processed_logprobs", "--logprobs-mode processed_logprobs", mode),
+            (longest >= self._max_length, f"a --max-model-len of at least {self._max_length}", longest),
+        ):
+            if not fits:
+                raise EndpointError(f"{self._url} needs {what}, not {got}")
+        if (n_rows := self._vocabulary_size()) != self._n_rows:
+            what = f"another model ({served.get('root')}): its vocabulary has {n_rows} ids, the policy's {self._n_rows}"
+            raise EndpointError(f"{self._url} serves {what}")
+
+    def _vocabulary_size(self) -> int:
+        """What a server says if a request names a token that is not in the vocabulary of its model."""
+        request = {"model": self._name, "prompt": [0], "max_tokens": 1, "logit_bias": {_NO_TOKEN: 0.0}}
+        try:
+            self._control("/v1/completions", request)
+        except FinalFailure as error:
+            if size := re.search(r"Vocabulary size: (\d+)", str(error)):
+                return int(size[1])
+            raise
+        raise self._error("/v1/completions", f"a reply, although there is no token {_NO_TOKEN}")
+
+    def _served(self) -> str:
+        """The version of the server's weights."""
+        return str(self._get("/weight_info")["weight_version"])
+
+    def _check_owner(self, served: str) -> None:
+        """Check that the server, with weights that this run has not sent, is not used by another one."""
+        if served == _FRESH:
+            if self._version:
+                _logger.warning("%s was restarted, so the policy's weights are sent again", self._url)
+                self._check_server()
+            return
+        if not self._version:
+            owner = re.match(r"rl4dialog/(.+)/(\d+)/(\w+)/", served)
+            if owner is None or owner[3] == _THIS_PROCESS:
+                return
+            try:
+                socket.create_connection((owner[1], int(owner[2])), _REACH_S).close()
+            except OSError:  # it has ended
+                return
+        what = f"has weights of another run ({served}), and can serve only one"
+        raise GenerationError(f"{_URL}{self._url} {what}; start a server for each run")
+
+    def _opened(self, port: int) -> Sender:
+        """A port of the interface that reaches the server."""
+        parts = urllib.parse.urlsplit(self._url)
+        default = 443 if parts.scheme == "https" else 80
+        with socket.create_connection((parts.hostname, parts.port or default), self._timeout_s) as connection:
+            host = connection.getsockname()[0]
+        try:
+            return Sender(host, port, self._timeout_s)
+        except OSError as error:
+            raise GenerationError(f"generation.transfer_port: {host}:{port} cannot be opened: {error}") from None
+
+    def _wait_until_back(self, failure: EndpointError, deadline: float) -> None:
+        """Return when a server that was lost answers again; raise the failure if it was not lost, or does not."""
+        if is_lost := isinstance(failure, Unreachable):
+            _logger.warning("%s. Waiting for it up to %g s (generation.timeout_s)", failure, self._timeout_s)
+        while time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            try:
+                self._get("/health")
+                if is_lost or self._served() == _FRESH != self._found:
+                    return
+                break
+            except EndpointError:
+                is_lost = True
+        raise GenerationError(f"{_URL}{failure}") from None
+
+    def _get(self, route: str) -> Any:
+        return self._ask([("GET", route, None)])[0]
+
+    def _control(self, route: str, body: Any = None) -> Any:
+        return self._ask([("POST", route, body)])[0]
+
+    def _ask(self, requests: list[tuple[str, str, Any]]) -> list[Any]:
+        """The answers to requests, each a method, a route and a body."""
+        return self._result(self._calls.start([partial(self._request, *each) for each in requests], keep_going=False))
+
+    def _start(self, route: str, body: Any) -> Future[list[Any]]:
+        return self._calls.start([partial(self._request, "POST", route, body)], keep_going=True)
+
+    def _result(self, asked: Future[list[Any]]) -> list[Any]:
+        answers = asked.result()
+        for failure in (each for each in answers if isinstance(each, Exception)):  # the others were cancelled
+            raise failure if isinstance(failure, EndpointError) else GenerationError(f"{_URL}{self._url}: {failure}")
+        return answers
+
+    async def _request(self, method: str, route: str, body: Any) -> Any:
+        headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+        address = f"{self._url}{route}"
+        response, received = await post(address, self._api_key, method, json=body, headers=headers)
+        text = received.decode(errors="replace")
+        if response.status_code != 200:
+            raise refusal(address, response, repr(text[:500]))
+        try:
+            return json.loads(text) if text else {}
+        except ValueError:
+            raise self._error(route, repr(text[:200])) from None
+
+    def _error(self, route: str, answer: str) -> EndpointError:
+        return EndpointError(f"{self._url}{route} answered with {answer}")
