@@ -256,7 +256,7 @@ def test_run_with_a_vllm_server_samples_with_the_weights_of_the_moment(tmp_path)
         server.spoil = restart_in_mid_run
         config["generation"] = {"backend": "vllm_server", "url": server.url}
         logged = lines(trained_run(tmp_path, config) / "rollout_info.jsonl")
-    assert len(logged) == 2 and server.n_restarts == 2
+    assert len(logged) == 2 and server.n_restarts > 1
     for iteration in logged:
         assert abs(iteration["rollout/sampler_kl"]) < 1e-4
         assert 1 <= iteration["rollout/sampler_max_ratio"] < 1.01
