@@ -1,4 +1,4 @@
-"""Commands that let a model learn from people: ``select``, ``improve``, ``export-feedback`` and ``excerpts``."""
+"""Commands about judgements: ``select``, ``improve``, ``export-feedback``, ``study-results``, ``excerpts``."""
 
 from __future__ import annotations
 
@@ -128,6 +128,33 @@ def export_feedback(args: Namespace) -> None:
     n_pairs, n_without = export_preferences(args.feedback, args.output)
     left_out = f"; {n_without} judgements make no pair (ratings, or equal replies)" if n_without else ""
     print(f"{n_pairs} pairs written to {args.output}{left_out}")
+
+
+@command(
+    "study-results",
+    "write the agreement of the raters of a study, one judgement for each item, and a table of all answers",
+    "docs/feedback.md",
+    "rl4dialog study-results --feedback answers.jsonl --output_dir results",
+    options=[
+        option("--feedback", "answers to a study of rl4dialog ui --study", type=Path, required=True),
+        option("--output_dir", "output folder", type=Path, required=True),
+    ],
+)
+def study_results(args: Namespace) -> None:
+    from rl4dialog.data.studies import write_results
+
+    found = write_results(args.feedback, args.output_dir)
+    print(
+        f"{found['study']}: {found['n_answers']} answers of {found['n_raters']} raters about {found['n_items']} items"
+    )
+    for n, n_items in found["items_by_n_answers"].items():
+        print(f"  items with answers of {n} raters: {n_items}")
+    alpha = f"undefined: {found['why_alpha_is_undefined']}" if found["alpha"] is None else f"{found['alpha']:.3f}"
+    print(f"Krippendorff's alpha: {alpha}")
+    for model, mean in found["mean_by_model"].items():
+        print(f"{model}: {mean:.3f}")
+    print(f"items without a majority: {found['n_tied_items']}; answers of no difference: {found['n_no_difference']}")
+    print(f"Written to {args.output_dir}: items.jsonl, answers.csv, summary.json")
 
 
 @command(

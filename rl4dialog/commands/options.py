@@ -277,10 +277,10 @@ JUDGING = (
 )
 
 
-def feedback_file(args: Namespace) -> Path:
+def feedback_file(args: Namespace, study: str | None = None) -> Path:
     """The feedback file given by ``--feedback``, or the default one."""
     path: Path = (args.feedback or Path(args.run_path or ".") / "feedback.jsonl").expanduser()
-    check_feedback_file(path)
+    check_feedback_file(path, study)
     return path
 
 

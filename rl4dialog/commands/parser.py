@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rl4dialog import __version__
 from rl4dialog.commands.experiments import benchmark, reproduce, sweep
 from rl4dialog.commands.first_steps import demo, init
-from rl4dialog.commands.learning_from_people import excerpts, export_feedback, improve, select
+from rl4dialog.commands.learning_from_people import excerpts, export_feedback, improve, select, study_results
 from rl4dialog.commands.list import list_components
 from rl4dialog.commands.options import Command
 from rl4dialog.commands.preparation import doctor, prepare
@@ -24,7 +24,7 @@ _GROUPS = {
     "Train": (doctor, prepare, train, sweep, benchmark, reproduce, classifier),
     "Results": (runs, report, evaluate, critic, generate, simulate, validate_reward),
     "Talk": (chat, ui, play, serve),
-    "Learn from people": (select, teach, improve, export_feedback, excerpts),
+    "Learn from people": (select, teach, improve, export_feedback, study_results, excerpts),
     "Publish": (export, push_to_hub),
 }
 COMMANDS = {command.name: command for commands in _GROUPS.values() for command in commands}

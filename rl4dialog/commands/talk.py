@@ -90,6 +90,7 @@ def chat(args: Namespace) -> None:
     "rl4dialog ui --run runs/my_project/my_run",
     "rl4dialog ui --run runs/my_project/my_run --compare runs/my_project/other_run",
     "rl4dialog ui --queue queue.jsonl --feedback feedback.jsonl",
+    "rl4dialog ui --queue queue.jsonl --study docs/examples/study_reply_quality.yml --feedback answers.jsonl",
     "rl4dialog ui --run runs/my_project/my_run --teach",
     options=[
         *MODEL,
@@ -99,6 +100,12 @@ def chat(args: Namespace) -> None:
         option(
             "--queue", "instead of a chat: judge what rl4dialog select wrote; needs no model", type=Path, metavar="FILE"
         ),
+        option(
+            "--study",
+            "title, question, scale and raters of a study about the queue, as YAML",
+            type=Path,
+            metavar="FILE",
+        ),
         flag("--teach", "instead of a chat: accept, reject or correct replies, as in rl4dialog teach"),
         *_SITUATIONS,
         _SHOW_REWARD,
@@ -107,7 +114,7 @@ def chat(args: Namespace) -> None:
     ],
 )
 def ui(args: Namespace) -> None:
-    from rl4dialog.serving.judging import JudgingPage
+    from rl4dialog.serving.judging import JudgingPage, StudyJudging, StudyPage
     from rl4dialog.serving.page import load_gradio
     from rl4dialog.serving.server import serve
 
@@ -116,6 +123,8 @@ def ui(args: Namespace) -> None:
     own, other = (each and Path(each).expanduser().resolve() for each in (args.run_path or args.model, args.compare))
     if own is not None and own == other and args.compare_checkpoint == args.checkpoint:
         raise ConfigError(f"--compare {args.compare} is the model of --run or --model itself; choose another one")
+    if args.queue is None and args.study is not None:
+        raise ConfigError("--study is about the replies of a --queue, which is missing")
     if not args.teach and (args.split, args.n) != (None, None):
         raise ConfigError("--split and --n select the situations of --teach, which is missing")
     # Check everything cheap before the models are loaded.
@@ -126,7 +135,8 @@ def ui(args: Namespace) -> None:
         return
     judging = _judging(args)
     print(f"Judgements are appended to {judging.feedback}", file=sys.stderr)
-    serve(JudgingPage(judging), address, write_verbatim)
+    page = StudyPage(judging) if isinstance(judging, StudyJudging) else JudgingPage(judging)
+    serve(page, address, write_verbatim)
     _print_what_to_do(judging, args)
 
 
@@ -272,7 +282,8 @@ def _beginnings(run: str | None) -> list[str]:
 def _judging(args: Namespace) -> Judging[Any]:
     """What is judged on the page: a queue, or the replies of a model that is taught."""
     from rl4dialog.core.feedback import read_queue
-    from rl4dialog.serving.judging import QueueJudging
+    from rl4dialog.data.studies import read_study
+    from rl4dialog.serving.judging import QueueJudging, StudyJudging
 
     chosen = {**vars(args), "run": args.run_path}
     given = [name for name, value in chosen.items() if value is not None and value is not False]
@@ -285,7 +296,13 @@ def _judging(args: Namespace) -> Judging[Any]:
         if name in given:
             raise ConfigError(f"--queue shows replies that are already written; remove --{name}")
     warn_of_visitors(args, "see the replies and give feedback.")
-    return QueueJudging(read_queue(args.queue), feedback_file(args))
+    queue = read_queue(args.queue)
+    if args.study is None:
+        return QueueJudging(queue, feedback_file(args))
+    study = read_study(args.study)
+    if study.raters_per_item == 1:
+        print(f"{args.study}: with raters_per_item: 1, agreement between raters is undefined", file=sys.stderr)
+    return StudyJudging(study, queue, feedback_file(args, study.title))
 
 
 def _load_teaching(args: Namespace) -> Teaching:
@@ -306,7 +323,10 @@ def _print_what_to_do(judging: Judging[Any], args: Namespace) -> None:
     if not judging.given:
         print("No judgements were made.")
         return
-    print(f"Appended to {judging.feedback}: {count_kinds(judging.given)}. To learn from all judgements in this file:")
+    print(f"Appended to {judging.feedback}: {count_kinds(judging.given)}. To use all judgements in this file:")
+    if any(each.study for each in judging.given):
+        print(f"  rl4dialog study-results --feedback {shlex.quote(str(judging.feedback))} --output_dir results")
+        return
     feedback, are_whole = shlex.quote(str(judging.feedback)), [each.rates_conversation for each in judging.given]
     if args.run_path is not None:
         chosen = "" if args.feedback is None else f" --feedback {feedback}"

@@ -22,6 +22,7 @@ _CONVERSATION = "conversation_rating"
 KINDS = ("rating", "preference", "correction", _CONVERSATION)
 _VERDICTS = {"preference": "chosen", "correction": "correction"}  # keys of the results of kinds other than ratings
 _ALLOWED = {"rating": (-1, 1), "chosen": (0, 1)}
+_OF_STUDIES = ("rater", "study", "scale")
 _KNOWN_KEYS = ConfigDict(extra="forbid")
 
 
@@ -42,12 +43,15 @@ class Feedback:
     kind: str  # rating, preference, correction or conversation_rating
     turns: Sequence[str]  # the conversation before the reply, oldest turn first
     replies: Sequence[JudgedReply]  # one; the two of a preference; the model's last one of a whole conversation
-    rating: StrictInt | None = None  # of a reply or a whole conversation: 1 for up, -1 for down
-    chosen: StrictInt | None = None  # index of the preferred reply
+    rating: StrictInt | None = None  # of a reply or a whole conversation: 1 for up, -1 for down, or of the scale
+    chosen: StrictInt | None = None  # index of the preferred reply; in a study ``None`` for no difference
     correction: str | None = None
     persona: str | None = None
     answer: str | None = None  # what the partner said after the last reply of a whole conversation, if anything
     withdrawn: StrictBool = False  # whether the person takes this judgement back, which was given before
+    rater: str | None = None  # who judged in a study
+    study: str | None = None  # title of the study
+    scale: tuple[StrictInt, StrictInt] | None = None  # lowest and highest rating of the study
     time: str = field(default_factory=lambda: _now())  # in ISO 8601 format
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -67,10 +71,16 @@ class Feedback:
             if name != self._verdict:
                 if value is not None:
                     raise DataError(f"{what} has no {name}")
-            elif name in _ALLOWED and value not in _ALLOWED[name]:
+            elif name == "rating" and self.scale is not None:
+                lowest, highest = self.scale
+                if value is None or not lowest <= value <= highest:
+                    raise DataError(f"rating must be from {lowest} to {highest}, not {shown(value)}")
+            elif name in _ALLOWED and value not in _ALLOWED[name] and not (name == "chosen" and self.is_tie):
                 raise DataError(f"{name} must be {' or '.join(map(str, _ALLOWED[name]))}, not {shown(value)}")
             elif name == "correction" and not (value or "").strip():
                 raise DataError(f"correction must be a text, not {shown(value)}")
+        if (self.rater is None) != (self.study is None) or (self.scale is not None and self.study is None):
+            raise DataError("rater and study belong together, and scale needs them")
 
     @property
     def _verdict(self) -> str:
@@ -80,6 +90,17 @@ class Feedback:
     def rates_conversation(self) -> bool:
         """Whether a whole conversation is rated, not its last reply."""
         return self.kind == _CONVERSATION
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether a rater of a study saw no difference between two replies."""
+        return self.kind == "preference" and self.chosen is None and self.study is not None
+
+    def check_is_no_answer(self, place: str) -> None:
+        """Refuse the answers of a study, of which each item has several."""
+        if self.study is not None:
+            cure = "rl4dialog study-results writes one judgement per item from them"
+            raise DataError(f"{place} has the single answers of the raters of a study; {cure}")
 
     @property
     def utterances(self) -> list[str]:
@@ -104,25 +125,26 @@ class Feedback:
         others = {"rating", "chosen", "correction"} - {self._verdict}
         if not self.rates_conversation:
             others.add("answer")
-        if not self.withdrawn:
-            others.add("withdrawn")
+        others.update(name for name in ("withdrawn", *_OF_STUDIES) if not getattr(self, name))
         return {"version": VERSION, **{key: value for key, value in asdict(self).items() if key not in others}}
 
 
-def check_feedback_file(path: Path) -> None:
-    """Check that feedback can be appended to a file: that it does not exist, is empty, or has feedback."""
+def check_feedback_file(path: Path, study: str | None = None) -> None:
+    """Check that feedback can be appended to a file: that it does not exist, is empty, or has such feedback."""
 
     def is_feedback(line: bytes) -> bool:
         try:
-            _parsed(line, "", Feedback)
+            return _parsed(line, "", Feedback).study == study
         except DataError:
             return False
-        return True
 
     try:
         check_appendable(path, is_feedback)
     except (OSError, RunFolderError) as error:
-        raise DataError(f"{path} is not a file of feedback, and is left as it is; choose another --feedback") from error
+        whose = " outside studies" if study is None else f" of the study {study!r}"
+        raise DataError(
+            f"{path} is not a file of feedback{whose}, and is left as it is; choose another --feedback"
+        ) from error
 
 
 def append_feedback(path: Path, feedback: Feedback) -> None:
@@ -216,13 +238,14 @@ class QueuedReplies:
         """Whether there are two replies to choose from."""
         return len(self.replies) == 2
 
-    def chosen(self, index: int) -> Feedback:
-        return Feedback("preference", self.turns, self.replies, chosen=index, persona=self.persona)
+    def chosen(self, index: int | None, **of_study: Any) -> Feedback:
+        return Feedback("preference", self.turns, self.replies, chosen=index, persona=self.persona, **of_study)
 
-    def rated(self, index: int, rating: int) -> Feedback:
+    def rated(self, index: int, rating: int, **of_study: Any) -> Feedback:
         """A rating of one of the replies, or of the whole conversation, as feedback: 1 for up, -1 for down."""
         kind, reply = "conversation_rating" if self.is_conversation else "rating", self.replies[index]
-        return Feedback(kind, self.turns, [reply], rating=rating, persona=self.persona, answer=self.answer)
+        about = {"persona": self.persona, "answer": self.answer, **of_study}
+        return Feedback(kind, self.turns, [reply], rating=rating, **about)
 
     def corrected(self, index: int, correction: str) -> Feedback:
         if self.is_conversation:

@@ -44,6 +44,8 @@ _logger = logging.getLogger(__name__)
 def read_latest(path: Path) -> list[Feedback]:
     """Read a feedback file without the judgements that later ones replace; see :func:`latest`."""
     given = read_feedback(path)
+    for each in given:
+        each.check_is_no_answer(str(path))
     kept = latest(given)
     if not kept:
         raise DataError(f"{path} has no feedback; rl4dialog chat and rl4dialog ui write it")
@@ -58,15 +60,15 @@ def latest(given: Iterable[Feedback]) -> list[Feedback]:
     A later rating of the same conversation replaces an earlier one. After the same turns, a later rating or correction
     of a reply replaces an earlier one, and so does a later choice between the same two replies, whatever their order. A
     correction is also a choice between the correction and the reply: the later one of a correction and such a choice
-    holds. A judgement that was withdrawn is left out.
+    holds. A judgement that was withdrawn is left out. In a study, all of this holds for each rater.
     """
     found: dict[Hashable, Feedback] = {}
     corrected: dict[Hashable, Hashable] = {}  # key of the last correction of each reply
     for each in given:
-        place, texts = (each.persona, *each.turns), [reply.text for reply in each.replies]
+        place, texts = (each.rater, each.persona, *each.turns), [reply.text for reply in each.replies]
         key: Hashable = (place, texts[0])
         if each.rates_conversation:
-            key = (each.persona, "", *each.utterances)
+            key = (each.rater, each.persona, "", *each.utterances)
         elif each.kind != "rating":
             key = (place, frozenset([*texts, each.correction] if each.kind == "correction" else texts))
         if each.kind == "correction":

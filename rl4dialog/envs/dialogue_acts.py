@@ -264,7 +264,8 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
 
         Acts outside the vocabulary are left out and, with combinations, turns whose combination has no number. A
         warning says how many. Returns observations (turns, length of the layout), actions (turns, number of acts) or,
-        with combinations, (turns,), and 1 for the last turn of each dialogue (turns,).
+        with combinations, (turns,), and (turns,) 1 for those that the next turn of their dialogue does not follow: its
+        last turn, or one before a turn that is left out.
         """
         found: list[tuple[NDArray[np.int8], Any, int]] = []
         n_acts = n_unknown = 0
@@ -281,7 +282,10 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
                 belief.say(turn.system)
         if self._composites is not None:
             number = {composite.tobytes(): i for i, composite in enumerate(self._composites)}
-            known = [(o, number[a.tobytes()], end) for o, a, end in found if a.tobytes() in number]
+            has = [a.tobytes() in number for _, a, _ in found]
+            known = [
+                (o, number[a.tobytes()], end or int(not has[i + 1])) for i, (o, a, end) in enumerate(found) if has[i]
+            ]
             if len(known) < len(found):
                 n_lost = len(found) - len(known)
                 _logger.warning(

@@ -7,15 +7,31 @@ name the models, so that it does not influence the choice.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import Feedback, QueuedReplies, append_feedback, in_words, read_feedback
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.ratings import latest
-from rl4dialog.serving.page import Bubble, Page, Updates, Visit, help_html, note_html, problem_of, status_html
+from rl4dialog.data.studies import Study, item_of, rater_of
+from rl4dialog.serving.page import (
+    Bubble,
+    Options,
+    Page,
+    Updates,
+    Visit,
+    help_html,
+    note_html,
+    paragraphs_html,
+    problem_of,
+    status_html,
+)
 
 T = TypeVar("T")
 
@@ -38,6 +54,7 @@ class Judging(ABC, Generic[T]):
 
     hint: str  # what a person is to do
     advice: str = ""  # how to change one's mind
+    judges_bubbles = True  # whether thumbs and pencils judge single replies
     goals: Sequence[str] = ()  # goals that a person can choose from; empty if the model's prompts have none
 
     def __init__(self, left: Mapping[str, T], n_things: int, feedback: Path, known: Sequence[Feedback] = ()) -> None:
@@ -62,6 +79,18 @@ class Judging(ABC, Generic[T]):
     def progress(self) -> str:
         """How many things are judged or passed over, in words."""
         return f"{self._n_things - len(self._left)} of {self._n_things} done."
+
+    def options(self, shown: QueuedReplies, standing: Standing) -> Options:
+        """What can be chosen beneath a reply."""
+        return {"better": _choice(standing)} if shown.is_pair else {}
+
+    def skip_label(self, shown: QueuedReplies | None) -> str:
+        """What :meth:`skip` says about the replies."""
+        return "No difference" if shown is not None and shown.is_pair else "Next"
+
+    def pick(self, person: str, id: str, index: int, option: str) -> str:
+        """Choose one of the options of a reply."""
+        return self.choose(person, id, index)
 
     def choose(self, person: str, id: str, index: int) -> str:
         return self._record(person, self._shown(person, id).chosen(index))
@@ -201,6 +230,106 @@ class QueueJudging(Judging[QueuedReplies]):
         return note
 
 
+class StudyJudging(QueueJudging):
+    """A queue of which each rater answers each item once, until enough raters did.
+
+    People are raters by name, so those of the same name in two tabs are one. Others that had an item on their page when
+    it became complete can still answer.
+    """
+
+    judges_bubbles = False
+
+    def __init__(self, study: Study, queue: Sequence[QueuedReplies], feedback: Path) -> None:
+        super().__init__(queue, feedback)
+        self.study, self.hint = study, study.question
+        if any((each.study, each.scale) != (study.title, study.bounds) for each in self._known):
+            raise ConfigError(
+                f"{feedback} has answers of another study or scale than {study.title!r}; choose another --feedback"
+            )
+        self._left = {key: replace(each, id=key) for key, each in study.items(queue).items()}
+        self._raters: dict[str, set[str]] = {key: set() for key in self._left}
+        self._passed = set[tuple[str, str]]()  # raters and items that are over for them, answered or not
+        for each in self._known:
+            self._raters.setdefault(item_of(each), set()).add(str(each.rater))
+
+    def counts(self, rater: str) -> tuple[int, int]:
+        """How many items a rater answered, and how many are left for them."""
+        return sum(rater in raters for raters in self._raters.values()), len(self._open(rater))
+
+    def options(self, shown: QueuedReplies, standing: Standing) -> Options:
+        scale = self.study.scale
+        if scale is None:
+            return super().options(shown, standing)
+        return {str(value): f"{value}: {label}" if label else str(value) for value, label in scale.items()}
+
+    def skip_label(self, shown: QueuedReplies | None) -> str:
+        return "No difference" if self._can_tie else "I cannot say"
+
+    def standing(self, shown: QueuedReplies) -> list[Standing]:
+        return [Standing() for _ in shown.replies]
+
+    def pick(self, person: str, id: str, index: int, option: str) -> str:
+        shown, options = self._shown(person, id), self.options(self._shown(person, id), Standing())
+        if option not in options:
+            raise ConfigError(f"an answer must be one of {', '.join(options)}, not {option!r}")
+        if shown.is_pair:
+            return self._record(person, shown.chosen(index, **self._by(person)))
+        return self._record(person, shown.rated(0, int(option), scale=self.study.bounds, **self._by(person)))
+
+    def skip(self, person: str, id: str) -> str:
+        if self._can_tie:
+            return self._record(person, self._shown(person, id).chosen(None, **self._by(person)))
+        return super().skip(person, id)
+
+    def go_back(self, person: str, id: str) -> str:
+        note = super().go_back(person, id)
+        self._passed.discard((person, self._keys[person]))
+        return note
+
+    @property
+    def _can_tie(self) -> bool:
+        return self.study.scale is None and self.study.no_difference
+
+    def _by(self, rater: str) -> dict[str, Any]:
+        return {"rater": rater, "study": self.study.title}
+
+    def _append(self, feedback: Feedback, done: str) -> str:
+        super()._append(feedback, done)
+        raters = self._raters[item_of(feedback)]
+        (raters.discard if feedback.withdrawn else raters.add)(str(feedback.rater))
+        return "Your answer was taken back." if feedback.withdrawn else "Your answer was saved."
+
+    def _open(self, rater: str) -> list[str]:
+        """The items that a rater can answer."""
+        n = self.study.raters_per_item
+        return [
+            key
+            for key in self._left
+            if rater not in self._raters[key]
+            and (rater, key) not in self._passed
+            and (len(self._raters[key]) < n or self._keys.get(rater) == key)
+        ]
+
+    def _own(self, person: str) -> QueuedReplies | None:
+        """What a rater has: first what would not get too many raters if all who have it now answer."""
+        if not person:
+            return None
+        if person not in self._keys:
+            able, held, n = self._open(person), Counter(self._keys.values()), self.study.raters_per_item
+            key = next((key for key in able if len(self._raters[key]) + held[key] < n), next(iter(able), None))
+            if key is None:
+                return None
+            self._keys[person] = key
+        shown = self._left[self._keys[person]]
+        # Each rater sees the replies in an order of their own, since the first one may be preferred for its place.
+        return replace(
+            shown, replies=sorted(shown.replies, key=lambda each: content_hash([person, *shown.turns, each.text]))
+        )
+
+    def _finish(self, person: str) -> None:
+        self._passed.add((person, self._keys.pop(person)))
+
+
 class JudgingPage(Page[None]):
     """A web page for ratings, corrections, and choices of two replies. Each browser has something else to judge."""
 
@@ -229,60 +358,135 @@ class JudgingPage(Page[None]):
     def _add_events(self) -> None:
         judging = self._judging
         self._on_load()
-        self._on(self._skip.click, "skip", lambda visit: judging.skip(visit.person, visit.revision))
-        self._on(self._back.click, "back", lambda visit: judging.go_back(visit.person, visit.revision))
+        self._on(self._skip.click, "skip", lambda visit: judging.skip(*self._seen(visit)))
+        self._on(self._back.click, "back", lambda visit: judging.go_back(*self._seen(visit)))
         self._on(self._set_goal.click, "goal", self._to_goal, self._goal)
         for i, column in enumerate(self._columns):
             bubble = column.chat
-            self._on(bubble.option_select, f"choose_{i}", self._judged(i, judging.choose))
+            self._on(bubble.option_select, f"choose_{i}", partial(self._picked, i))
+            if not judging.judges_bubbles:
+                continue
             self._on(bubble.like, f"rate_{i}", self._judged(i, judging.rate, "rating"))
             self._on(bubble.edit, f"correct_{i}", self._judged(i, judging.correct, "value"))
 
+    def _seen(self, visit: Visit) -> tuple[str, str]:
+        """Who acts, and the id of the replies on the page."""
+        return visit.person, visit.revision
+
     def _to_goal(self, visit: Visit, goal: str) -> str:
-        return self._judging.set_goal(visit.person, visit.revision, goal)
+        return self._judging.set_goal(*self._seen(visit), goal)
+
+    def _picked(self, index: int, visit: Visit) -> str:
+        return self._judging.pick(*self._seen(visit), index, visit.click.value)
 
     def _check_revision(self, visit: Visit) -> None:
         """Nothing: the actions compare the revision, which is the id of the replies on the page."""
 
-    def _judged(self, index: int, action: Callable[..., str], verdict: str = "") -> Callable[[Visit], str]:
+    def _judged(self, index: int, action: Callable[..., str], verdict: str) -> Callable[[Visit], str]:
         """A handler of a click on the bubble of a reply."""
 
         def act(visit: Visit) -> str:
             shown = self._judging.current(visit.person)
-            if verdict and shown and not shown.is_conversation and visit.click.index != len(shown.turns):
+            if shown and not shown.is_conversation and visit.click.index != len(shown.turns):
                 raise ConfigError("only the last reply can be judged")
-            verdicts = [getattr(visit.click, verdict)] if verdict else []
-            return action(visit.person, visit.revision, index, *verdicts)
+            return action(*self._seen(visit), index, getattr(visit.click, verdict))
 
         return act
 
     def _shown(self, visit: Visit, problem: str = "", note: str = "") -> Updates:
-        judging, update, person, replies = self._judging, self._gradio.update, visit.person, None
+        judging, update, person, replies = self._judging, self._gradio.update, self._seen(visit)[0], None
         try:
             replies = judging.current(person)
         except Exception as error:
             problem = problem_of(error)
         n = 0 if replies is None else len(replies.replies)
         is_whole = replies is not None and replies.is_conversation
-        hint = "The thumbs rate the whole conversation." if is_whole else judging.hint
-        hint = "You can close this page." if judging.is_done else hint
         persona = "" if replies is None or not replies.persona else f"Persona: {replies.persona}"
         updates = {
             self._revision: "" if replies is None else replies.id,
-            self._help: help_html(f"{judging.progress} {hint}", persona),
+            self._help: help_html(self._hint(person, replies), persona, title=self.title),
             self._status: status_html(problem, note),
             self._goal: update(value=judging.goal(person), interactive=n > 0),
             self._set_goal: update(interactive=n > 0),
-            self._skip: update(value="No difference" if n == 2 else "Next", interactive=not judging.is_done),
+            self._skip: update(value=judging.skip_label(replies), interactive=not judging.is_done),
             self._back: update(visible=judging.can_go_back(person)),
         }
         standings = [] if replies is None else judging.standing(replies)
         for i, column in enumerate(self._columns):
             bubbles = [] if replies is None or i >= n else _bubbles(replies, i, standings[i])
-            options = {"better": _choice(standings[i])} if n == 2 else {}
+            options = {} if replies is None or not bubbles else judging.options(replies, standings[i])
             label = f"Reply {i + 1}" if n == 2 else "Conversation" if is_whole else "Reply"
-            updates |= column.shown(bubbles, options, can_correct=not is_whole, is_visible=i < max(n, 1), label=label)
+            can = {"can_judge": judging.judges_bubbles, "can_correct": not is_whole}
+            updates |= column.shown(bubbles, options, **can, is_visible=i < max(n, 1), label=label)
         return updates
+
+    def _hint(self, person: str, replies: QueuedReplies | None) -> str:
+        """How many are done, and what a person is to do."""
+        is_whole = replies is not None and replies.is_conversation
+        hint = "The thumbs rate the whole conversation." if is_whole else self._judging.hint
+        return f"{self._judging.progress} {'You can close this page.' if self._judging.is_done else hint}"
+
+
+class StudyPage(JudgingPage):
+    """The page of a study: first its instructions, where raters give their names, then one item after the other.
+
+    Each tab has a rater, which is in its revision: tabs of one browser can have different ones.
+    """
+
+    mode = "judging study"
+
+    def __init__(self, judging: StudyJudging) -> None:
+        self._of_study, self.title = judging, judging.study.title
+        super().__init__(judging)
+
+    def _add_settings(self) -> None:
+        self._gradio.HTML(paragraphs_html("Instructions", self._of_study.study.instructions))
+        with self._gradio.Group(visible=False):
+            super()._add_settings()
+
+    def _add_below(self) -> list[Any]:
+        below, study = super()._add_below(), self._of_study.study
+        with self._gradio.Column(elem_id="intro") as self._intro:
+            consent = paragraphs_html("Consent", study.consent) if study.consent.strip() else ""
+            self._gradio.HTML(paragraphs_html("", study.instructions) + consent)
+            self._name = self._gradio.Textbox(label="Your name or number", max_lines=1, elem_id="name")
+            self._begin = self._button("I agree; begin" if consent else "Begin", "begin")
+        return [*below, self._intro]
+
+    def _add_events(self) -> None:
+        super()._add_events()
+        # The name is in the address, so that a link can have it, and a reload keeps it.
+        keep = "name => { history.replaceState(null, '', '?rater=' + encodeURIComponent(name)); }"
+        for api_name, listen in (("begin", self._begin.click), ("begin_by_key", self._name.submit)):
+            self._on(listen, api_name, self._begun, self._name)
+            listen(None, self._name, None, js=keep, api_name=False)
+        self.blocks.load(None, None, self._name, js="() => new URLSearchParams(location.search).get('rater') || ''")
+
+    def _begun(self, visit: Visit, name: str) -> Updates:
+        return self._shown(visit._replace(revision=(rater_of(name), "")))
+
+    def _seen(self, visit: Visit) -> tuple[str, str]:
+        return visit.revision if isinstance(visit.revision, tuple) else ("", "")
+
+    def _hint(self, person: str, replies: QueuedReplies | None) -> str:
+        if not person:
+            return ""
+        n_done, n_left = self._of_study.counts(person)
+        if replies is None:
+            return f"Thank you, {person}! You answered {n_done}, and nothing is left for you. You can close this page."
+        return f"{self._of_study.hint} ({n_done} of {n_done + n_left} done)"
+
+    def _shown(self, visit: Visit, problem: str = "", note: str = "") -> Updates:
+        updates, (person, _) = super()._shown(visit, problem, note), self._seen(visit)
+        id, update = updates[self._revision], self._gradio.update
+        more = {
+            self._revision: (person, id),
+            self._intro: update(visible=not person),
+            self._skip: {**updates[self._skip], "visible": bool(id)},
+        }
+        for column in self._columns if not id else ():
+            more[column.box] = update(visible=False)
+        return {**updates, **more}
 
 
 def _bubbles(replies: QueuedReplies, index: int, standing: Standing) -> list[Bubble]:

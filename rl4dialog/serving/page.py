@@ -64,11 +64,17 @@ def without_joiners(text: str) -> str:
     return re.sub(f"([<&]){_JOINER}", r"\1", text)
 
 
-def help_html(hint: str, about: str = "", goal: str = "") -> str:
+def help_html(hint: str, about: str = "", goal: str = "", title: str = "rl4dialog") -> str:
     """The top of the page: what to do, and what the conversation is about; a goal can be folded."""
-    found = f'<h1>rl4dialog</h1><p class="hint">{escaped(hint)}</p>'
+    found = f'<h1>{escaped(title)}</h1><p class="hint">{escaped(hint)}</p>'
     found += f'<p class="about">{escaped(about)}</p>' if about else ""
     return found + (f"<details open><summary>Goal</summary>{escaped(goal)}</details>" if goal else "")
+
+
+def paragraphs_html(heading: str, text: str) -> str:
+    """A text whose paragraphs are separated by empty lines, under a heading if there is one."""
+    parts = "".join(f"<p>{escaped(part)}</p>" for part in re.split(r"\n\s*\n", text.strip()))
+    return (f"<h2>{escaped(heading)}</h2>" if heading else "") + parts
 
 
 def note_html(text: str, is_strong: bool = False) -> str:
@@ -234,6 +240,7 @@ class Page(ABC, Generic[T]):
 
     mode: str  # CSS class, and part of the name under which a browser stores its key
     hint: str  # what a person can do, in a line
+    title = "rl4dialog"
     examples: Sequence[str] = ()  # messages to begin with
 
     def __init__(self, names: Sequence[str], placeholder: str, begin: Callable[[], T]) -> None:
@@ -246,7 +253,7 @@ class Page(ABC, Generic[T]):
             self._revision = gradio.State(-1)
             with gradio.Sidebar(open=False, label="Settings", elem_id="settings"):
                 self._add_settings()
-            self._help = gradio.HTML(help_html(self.hint), elem_id="help")
+            self._help = gradio.HTML(help_html(self.hint, title=self.title), elem_id="help")
             with gradio.Row(elem_id="conversations", elem_classes=self.mode, scale=1):
                 self._columns = [
                     ConversationColumn(gradio, i, name, placeholder, self.examples) for i, name in enumerate(names)

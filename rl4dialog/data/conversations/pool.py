@@ -206,6 +206,7 @@ def _lmrl(row: Row) -> Iterator[Record]:
 def _feedback(row: Row) -> Iterator[Record]:
     """Feedback: 1 or -1 for a rated reply or conversation, 1 for the better of two replies and for a correction."""
     feedback = feedback_of({key: value for key, value in row.values.items() if value is not None}, row.place)
+    feedback.check_is_no_answer(row.place)
     if feedback.withdrawn:
         return
     system = [] if not feedback.persona else [{"role": "system", "content": feedback.persona}]

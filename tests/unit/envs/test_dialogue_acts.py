@@ -178,6 +178,12 @@ def test_combination_of_acts_is_what_is_said():
 def test_what_no_action_has_is_said(caplog):
     env = DialogueActEnv(tiny_world, action="composite", n_composites=1)
     n_learned = len(env.demonstrations()[0])
+    whole, bits, ends = DialogueActEnv(tiny_world).demonstrations()
+    is_learned = (bits == env._composites[0]).all(axis=1)
+    kept, _, kept_ends = env.demonstrations()
+    np.testing.assert_array_equal(kept, whole[is_learned])
+    is_followed = np.append(is_learned[1:], False) & (ends == 0)
+    np.testing.assert_array_equal(kept_ends == 0, is_followed[is_learned])
     n_turns = sum(len(dialogue.turns) for dialogue in env.world.dialogues["train"])
     assert 0 < n_learned < n_turns
     assert f"tiny: {n_turns - n_learned} of the {n_turns} turns of the corpus are not imitated" in caplog.text

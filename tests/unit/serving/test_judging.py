@@ -1,14 +1,24 @@
+from dataclasses import replace
+
 import pytest
 from echo_model import Echo
 from page_client import Tab
-from page_process import served
+from page_process import served, served_page
+from studies import PREFERENCE, QUALITY, REPLIES, answer
 
 from rl4dialog.cli import main
-from rl4dialog.core.errors import ConfigError, ModelError
-from rl4dialog.core.feedback import JudgedReply, QueuedReplies, append_feedback, read_feedback, write_queue
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.feedback import (
+    JudgedReply,
+    QueuedReplies,
+    append_feedback,
+    check_feedback_file,
+    read_feedback,
+    write_queue,
+)
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.ratings import latest
-from rl4dialog.serving.judging import QueueJudging
+from rl4dialog.serving.judging import QueueJudging, StudyJudging, StudyPage
 from rl4dialog.serving.teaching import Situation, Teaching
 
 PAIRS = [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", "<a>"), JudgedReply("n", f"b {i}")]) for i in range(4)]
@@ -207,6 +217,75 @@ def test_model_is_taught_on_the_page(tmp_path):
     assert given[2].turns == ["a", "A", "re A"]
 
 
+def test_item_of_a_study_is_shown_to_each_rater_once_until_enough_answered(tmp_path):
+    file = tmp_path / "answers.jsonl"
+    judging = StudyJudging(QUALITY, REPLIES[:2], file)
+    first = {name: judging.current(name).turns for name in ("ann", "bob", "cyd")}
+    assert first == {"ann": ["hello 0"], "bob": ["hello 0"], "cyd": ["hello 1"]}  # two raters are enough
+    for name, option in (("ann", "4"), ("bob", "5")):
+        assert judging.pick(name, judging.current(name).id, 0, option) == "Your answer was saved."
+    again = StudyJudging(QUALITY, REPLIES[:2], file)  # after the command was killed
+    assert [each.rating for each in again._known] == [4, 5] and again.current("cyd").turns == ["hello 1"]
+    assert again.counts("ann") == (1, 1) and again.current("ann").turns == ["hello 1"]
+    for name in ("ann", "cyd"):
+        again.pick(name, again.current(name).id, 0, "1")
+        assert again.current(name) is None
+    assert again.current("bob") is None and again.current("") is None
+    assert again.go_back("ann", "") == "Your answer was taken back." and again.current("bob").turns == ["hello 1"]
+    with pytest.raises(ConfigError, match="an answer must be one of 1, 2, 3, 4, 5, not '6'"):
+        again.pick("ann", again.current("ann").id, 0, "6")
+    again.skip("bob", again.current("bob").id)
+    assert again.current("bob") is None and len(latest(read_feedback(file))) == 3
+
+
+def test_pairs_of_a_study_have_an_order_for_each_rater(tmp_path):
+    file = tmp_path / "answers.jsonl"
+    judging = StudyJudging(PREFERENCE, PAIRS, file)
+    orders = {tuple(reply.text for reply in judging.current(str(i)).replies) for i in range(20)}
+    assert ("<a>", "b 0") in orders and ("b 0", "<a>") in orders
+    assert judging.skip("ann", judging.current("ann").id) == "Your answer was saved."
+    assert read_feedback(file)[0].is_tie and judging.skip_label(None) == "No difference"
+    shown = judging.current("ann")
+    judging.pick("ann", shown.id, 1, "better")
+    given = read_feedback(file)[1]
+    assert given.replies[given.chosen].text == shown.replies[1].text and given.rater == "ann"
+
+
+def test_file_of_a_study_has_nothing_else(tmp_path):
+    file = tmp_path / "answers.jsonl"
+    append_feedback(file, answer(QUALITY, REPLIES[0], "ann", 4))
+    other = replace(QUALITY, scale={1: "", 2: "", 3: "", 4: ""})
+    for study in (replace(QUALITY, title="Other"), other):
+        with pytest.raises(ConfigError, match="has answers of another study or scale"):
+            StudyJudging(study, REPLIES, file)
+    for study, message in ((None, "is not a file of feedback outside studies"), ("Other", "of the study 'Other'")):
+        with pytest.raises(DataError, match=message):
+            check_feedback_file(file, study)
+
+
+def test_raters_of_two_tabs_do_not_mix_on_the_page_of_a_study(tmp_path):
+    file = tmp_path / "answers.jsonl"
+    with served_page(lambda: StudyPage(StudyJudging(QUALITY, REPLIES[:2], file))) as address:
+        tab = Tab(address)
+        assert tab.props["intro"]["visible"] and not tab.props["skip"]["visible"]
+        tab.act("begin", name=" ")
+        assert "error: please enter your name" in tab.status and tab.props["intro"]["visible"]
+        tab.choose("3", name="choose")
+        assert "out of date" in tab.status and not file.exists()
+        tab.act("begin", name=" Ann ")
+        assert tab.options() == ["1", "2", "3", "4", "5"] and "How good? (0 of 2 done)" in text_of(tab)
+        same, other = Tab(address, tab.key), Tab(address, tab.key)
+        same.act("begin", name="ann")
+        other.act("begin", name="Bob")
+        same.choose("5", name="choose")
+        tab.choose("1", name="choose")
+        assert "out of date" in tab.status and "(1 of 2 done)" in text_of(tab)
+        other.choose("2", name="choose")
+        tab.choose("3", name="choose")
+        assert "Thank you, ann! You answered 2" in text_of(tab) and not tab.props["skip"]["visible"]
+    assert [(each.rater, each.rating) for each in read_feedback(file)] == [("ann", 5), ("bob", 2), ("ann", 3)]
+
+
 def test_options_that_do_not_fit_are_errors(tmp_path, capsys):
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     write_queue(tmp_path / "q.jsonl", PAIRS)
@@ -216,6 +295,7 @@ def test_options_that_do_not_fit_are_errors(tmp_path, capsys):
         ([*queue, "--seed", "0"], "already written; remove --seed"),
         ([*queue, "--teach"], "--teach shows one reply of one model at a time; remove --queue"),
         (["--run", "x", "--teach", "--show_reward"], "at a time; remove --show_reward"),
+        (["--run", "x", "--study", "s.yml"], "--study is about the replies of a --queue, which is missing"),
         (["--run", "x", "--n", "3"], "--split and --n select the situations of --teach, which is missing"),
         (["--run", "x", "--teach", "--n", "0"], "--n must be at least 1, not 0"),
     ):

@@ -1,0 +1,200 @@
+"""Studies: several raters answer one question about each item of a queue; their agreement, and one result per item."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import ConfigDict, StrictBool, StrictInt, StrictStr
+
+from rl4dialog.core.arguments import parsed
+from rl4dialog.core.cache import content_hash
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.feedback import Feedback, QueuedReplies, queue_id, read_feedback
+from rl4dialog.core.files import naming_errors, replaced, write_records
+from rl4dialog.core.yaml_loader import load_yaml
+from rl4dialog.data.dialogue_format import chat_messages
+from rl4dialog.data.ratings import FEEDBACK_RATING, conversation_of, latest
+
+
+@dataclass(frozen=True)
+class Study:
+    """What raters read and answer, as in a YAML file."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    title: StrictStr  # also names the study in the file of answers
+    instructions: StrictStr
+    question: StrictStr
+    raters_per_item: StrictInt
+    consent: StrictStr = ""  # what raters agree to before they begin
+    scale: dict[StrictInt, StrictStr] | None = None  # ratings and their labels; without it, the better of two is chosen
+    no_difference: StrictBool = True  # whether "no difference" is an answer about two replies
+
+    def __post_init__(self) -> None:
+        if not self.title.strip() or not self.question.strip():
+            raise DataError("title and question must be texts that are not empty")
+        if self.raters_per_item < 1:
+            raise DataError(f"raters_per_item must be at least 1, not {self.raters_per_item}")
+        values = [*(self.scale or (1, 2))]
+        if len(values) < 2 or values != [*range(values[0], values[-1] + 1)]:
+            raise DataError(f"scale must have at least two ratings in steps of 1, lowest first, not {values}")
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """Lowest and highest rating."""
+        return None if self.scale is None else (min(self.scale), max(self.scale))
+
+    def items(self, queue: Iterable[QueuedReplies]) -> dict[str, QueuedReplies]:
+        """The different items of a queue, all of which must be of the kind that the question is about."""
+        found = {item_of(each): each for each in queue}
+        kinds = {"pair" if each.is_pair else "conversation" if each.is_conversation else "reply" for each in queue}
+        if len(kinds) > 1 or (kinds == {"pair"}) != (self.scale is None):
+            needed = "pairs (--unit pair)" if self.scale is None else "either replies or conversations (--unit reply)"
+            about = "without a scale, the study" if self.scale is None else "a study with a scale"
+            raise ConfigError(f"{about} needs a queue of {needed} alone; this one has: {', '.join(sorted(kinds))}")
+        return found
+
+
+def read_study(path: Path) -> Study:
+    """Read the YAML file of a study."""
+    return parsed(Study, load_yaml(path), str(path))
+
+
+def rater_of(name: str) -> str:
+    """The name of a rater, of which case and spaces do not matter."""
+    found = " ".join(name.split()).casefold()
+    if not 0 < len(found) <= 100 or not found.isprintable():
+        raise ConfigError("please enter your name or number, of at most 100 characters")
+    return found
+
+
+def item_of(judged: Feedback | QueuedReplies) -> str:
+    """What tells an item from others of its study, in whatever order its replies were shown."""
+    answer = [] if judged.answer is None else [judged.answer]
+    return queue_id(judged.persona, judged.turns, [*_texts(judged), *answer])
+
+
+class Agreement(NamedTuple):
+    """Krippendorff's alpha, or why it is undefined."""
+
+    alpha: float | None
+    why_undefined: str = ""
+
+
+def agreement(given: Iterable[tuple[str, str, int]], is_scale: bool) -> Agreement:
+    """Krippendorff's alpha of answers, each with its rater and item; items with one answer do not count.
+
+    Ratings differ by their squared distance, choices by being different. NLTK computes it. Source: Krippendorff 2011,
+    "Computing Krippendorff's Alpha-Reliability".
+    """
+    from nltk.metrics.agreement import AnnotationTask
+    from nltk.metrics.distance import binary_distance, interval_distance
+
+    given = list(given)
+    n_raters = Counter(item for _, item, _ in given)
+    shared = [each for each in given if n_raters[each[1]] > 1]
+    if not shared:
+        return Agreement(None, "no item has the answers of two raters")
+    if len({answer for *_, answer in shared}) == 1:
+        return Agreement(None, "all answers are the same, so agreement by chance would be as good")
+    return Agreement(float(AnnotationTask(shared, interval_distance if is_scale else binary_distance).alpha()))
+
+
+def write_results(source: Path, folder: Path) -> dict[str, Any]:
+    """Write ``items.jsonl``, ``answers.csv`` and ``summary.json`` about a file of answers; returns the summary.
+
+    ``items.jsonl`` has the mean rating of each item as a ratings file, or the reply that most raters preferred as
+    feedback, without ties.
+    """
+    given = read_feedback(source)
+    studies = {(each.study, each.scale) for each in given}
+    if len(studies) != 1 or (None, None) in studies:
+        raise DataError(f"{source} must have answers to one study alone; rl4dialog ui --study writes them")
+    ((title, scale),) = studies
+    items: dict[str, list[Feedback]] = defaultdict(list)
+    for each in (answers := latest(given)):
+        items[item_of(each)].append(each)
+    if not answers:
+        raise DataError(f"{source}: all answers were withdrawn")
+    found = agreement([(str(each.rater), item_of(each), answer_of(each)) for each in answers], scale is not None)
+    majorities = {} if scale else {key: majority(votes) for key, votes in items.items()}
+    models = {reply.model for each in answers for reply in each.replies}
+    summary = {
+        "study": title,
+        "n_items": len(items),
+        "n_raters": len({each.rater for each in answers}),
+        "n_answers": len(answers),
+        "items_by_n_answers": dict(sorted(Counter(map(len, items.values())).items())),
+        "alpha": found.alpha,
+        "why_alpha_is_undefined": found.why_undefined,
+        "n_tied_items": sum(each is None for each in majorities.values()),
+        "n_no_difference": sum(each.is_tie for each in answers),
+        "mean_by_model": _mean_by_model(answers) if scale or len(models) > 1 else {},
+    }
+    rows = [replace(each, rater=None, study=None).record() for each in majorities.values() if each is not None]
+    rows = [_rated(votes) for votes in items.values()] if scale else rows
+    write_records(folder / "items.jsonl", rows)
+    with naming_errors(folder), replaced(folder / "summary.json") as temporary:
+        temporary.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    with (
+        naming_errors(folder),
+        replaced(folder / "answers.csv") as temporary,
+        open(temporary, "w", encoding="utf-8", newline="") as file,
+    ):
+        table = csv.writer(file)
+        table.writerow(["item", "rater", "answer", "time", "conversation", "reply_1", "reply_2"])
+        for each in answers:
+            said = ["\n".join(each.turns), *_texts(each)]
+            table.writerow([item_of(each), each.rater, answer_of(each), each.time, *said])
+    return summary
+
+
+def answer_of(given: Feedback) -> int:
+    """The rating, or which of the two texts is preferred: 1 or 2 in an arbitrary fixed order, 0 for no difference.
+
+    An order that had to do with the replies would change what agreement is expected by chance.
+    """
+    if given.rating is not None:
+        return given.rating
+    return 0 if given.chosen is None else _texts(given).index(given.replies[given.chosen].text) + 1
+
+
+def majority(votes: Sequence[Feedback]) -> Feedback | None:
+    """A vote for the reply that most raters preferred; ``None`` if there is a tie, or most saw no difference."""
+    counts = Counter(map(answer_of, votes)).most_common(2)
+    if counts[0][0] == 0 or (len(counts) == 2 and counts[0][1] == counts[1][1]):
+        return None
+    return next(vote for vote in votes if answer_of(vote) == counts[0][0])
+
+
+def _texts(judged: Feedback | QueuedReplies) -> list[str]:
+    return sorted((reply.text for reply in judged.replies), key=lambda text: content_hash([text]))
+
+
+def _mean_by_model(answers: Iterable[Feedback]) -> Mapping[str, float]:
+    """The mean rating of each model's replies; of pairs, the share of votes, no difference counting half for each."""
+    given: dict[str, list[float]] = defaultdict(list)
+    for each in answers:
+        for number, reply in enumerate(each.replies):
+            share = 0.5 if each.chosen is None else float(number == each.chosen)
+            given[reply.model].append(share if each.rating is None else each.rating)
+    return {model: sum(values) / len(values) for model, values in sorted(given.items())}
+
+
+def _rated(votes: Sequence[Feedback]) -> dict[str, Any]:
+    """A line of a ratings file."""
+    first = votes[0]
+    (reply,) = first.replies
+    ratings = {FEEDBACK_RATING: sum(vote.rating or 0 for vote in votes) / len(votes)}
+    whole = first.rates_conversation
+    messages: list[dict[str, Any]] = [*chat_messages(first.turns, first.persona)]
+    messages.append({"role": "assistant", "content": reply.text, **({} if whole else {"ratings": ratings})})
+    if first.answer is not None:
+        messages.append({"role": "user", "content": first.answer})
+    row = {"id": conversation_of(first), "system": reply.model, "messages": messages, "n_raters": len(votes)}
+    return {**row, "ratings": ratings} if whole else row
