@@ -141,10 +141,9 @@ def check_feedback_file(path: Path, study: str | None = None) -> None:
     try:
         check_appendable(path, is_feedback)
     except (OSError, RunFolderError) as error:
-        whose = " outside studies" if study is None else f" of the study {study!r}"
-        raise DataError(
-            f"{path} is not a file of feedback{whose}, and is left as it is; choose another --feedback"
-        ) from error
+        whose = "" if study is None else f" of the study {study!r}"
+        choose = "choose another --feedback; answers to a study have a file of their own"
+        raise DataError(f"{path} is not a file of feedback{whose}, and is left as it is; {choose}") from error
 
 
 def append_feedback(path: Path, feedback: Feedback) -> None:

@@ -322,9 +322,8 @@ class StudyJudging(QueueJudging):
             self._keys[person] = key
         shown = self._left[self._keys[person]]
         # Each rater sees the replies in an order of their own, since the first one may be preferred for its place.
-        return replace(
-            shown, replies=sorted(shown.replies, key=lambda each: content_hash([person, *shown.turns, each.text]))
-        )
+        own_order = sorted(shown.replies, key=lambda each: content_hash([person, *shown.turns, each.text]))
+        return replace(shown, replies=own_order)
 
     def _finish(self, person: str) -> None:
         self._passed.add((person, self._keys.pop(person)))
@@ -449,7 +448,7 @@ class StudyPage(JudgingPage):
         with self._gradio.Column(elem_id="intro") as self._intro:
             consent = paragraphs_html("Consent", study.consent) if study.consent.strip() else ""
             self._gradio.HTML(paragraphs_html("", study.instructions) + consent)
-            self._name = self._gradio.Textbox(label="Your name or number", max_lines=1, elem_id="name")
+            self._name = self._gradio.Textbox(label="Your name or number", max_lines=1, elem_id="rater")
             self._begin = self._button("I agree; begin" if consent else "Begin", "begin")
         return [*below, self._intro]
 

@@ -258,7 +258,7 @@ def test_file_of_a_study_has_nothing_else(tmp_path):
     for study in (replace(QUALITY, title="Other"), other):
         with pytest.raises(ConfigError, match="has answers of another study or scale"):
             StudyJudging(study, REPLIES, file)
-    for study, message in ((None, "is not a file of feedback outside studies"), ("Other", "of the study 'Other'")):
+    for study, message in ((None, "choose another --feedback; answers to a study"), ("Other", "of the study 'Other'")):
         with pytest.raises(DataError, match=message):
             check_feedback_file(file, study)
 
@@ -268,15 +268,15 @@ def test_raters_of_two_tabs_do_not_mix_on_the_page_of_a_study(tmp_path):
     with served_page(lambda: StudyPage(StudyJudging(QUALITY, REPLIES[:2], file))) as address:
         tab = Tab(address)
         assert tab.props["intro"]["visible"] and not tab.props["skip"]["visible"]
-        tab.act("begin", name=" ")
+        tab.act("begin", rater=" ")
         assert "error: please enter your name" in tab.status and tab.props["intro"]["visible"]
         tab.choose("3", name="choose")
         assert "out of date" in tab.status and not file.exists()
-        tab.act("begin", name=" Ann ")
+        tab.act("begin", rater=" Ann ")
         assert tab.options() == ["1", "2", "3", "4", "5"] and "How good? (0 of 2 done)" in text_of(tab)
         same, other = Tab(address, tab.key), Tab(address, tab.key)
-        same.act("begin", name="ann")
-        other.act("begin", name="Bob")
+        same.act("begin", rater="ann")
+        other.act("begin", rater="Bob")
         same.choose("5", name="choose")
         tab.choose("1", name="choose")
         assert "out of date" in tab.status and "(1 of 2 done)" in text_of(tab)
