@@ -179,7 +179,7 @@ def test_what_no_action_has_is_said(caplog):
     env = DialogueActEnv(tiny_world, action="composite", n_composites=1)
     n_learned = len(env.demonstrations()[0])
     whole, bits, ends = DialogueActEnv(tiny_world).demonstrations()
-    is_learned = (bits == env._composites[0]).all(axis=1)
+    is_learned = (bits[:, None] == env._composites).all(axis=2).any(axis=1)
     kept, _, kept_ends = env.demonstrations()
     np.testing.assert_array_equal(kept, whole[is_learned])
     is_followed = np.append(is_learned[1:], False) & (ends == 0)
