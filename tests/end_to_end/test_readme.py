@@ -120,11 +120,14 @@ def test_things_of_the_game_are_listed():
 
 
 def test_generation_by_example_is_valid(tmp_path, monkeypatch):
-    block = yaml_of("docs/large_models.md", "generation:")
     fake_vllm.install(monkeypatch)
-    config = parse_config(make_config(tmp_path, **block), "large_models.md")
-    check_components(config)
-    assert config.generation == GenerationConfig(backend="vllm"), "the other values are the defaults"
+    server = {"backend": "vllm_server", "url": "http://127.0.0.1:8000"}
+    for settings in ({"backend": "vllm"}, server):
+        end = " " if settings["backend"] == "vllm" else "\n"
+        block = yaml_of("docs/large_models.md", f"generation:\n  backend: {settings['backend']}{end}")
+        config = parse_config(make_config(tmp_path, **block), "large_models.md")
+        check_components(config)
+        assert config.generation == GenerationConfig(**settings), "the other values are the defaults"
 
 
 def test_callback_by_example_logs_and_stops(tmp_path):
