@@ -367,10 +367,11 @@ class WarmStartConfig(Block):
     """Maximum number of training samples. Default: all."""
 
 
-_GENERATION_OPTIONS = {
+GENERATION_OPTIONS = {
     "vllm": ("gpu_memory_utilization", "tensor_parallel_size", "sleep"),
     "vllm_server": ("url", "transfer_port", "timeout_s", "api_key_env"),
 }
+"""Settings of ``generation`` that only one backend has, by backend."""
 
 
 class GenerationConfig(Block):
@@ -401,13 +402,13 @@ class GenerationConfig(Block):
 
     def options(self) -> dict[str, Any]:
         """The settings of this backend."""
-        names = _GENERATION_OPTIONS.get(self.backend, ())
+        names = GENERATION_OPTIONS.get(self.backend, ())
         return {name: getattr(self, name) for name in names}
 
     @model_validator(mode="after")
     def _options_fit_backend(self) -> GenerationConfig:
         fields = type(self).model_fields
-        for backend, names in _GENERATION_OPTIONS.items():
+        for backend, names in GENERATION_OPTIONS.items():
             given = [name for name in names if getattr(self, name) != fields[name].default]
             if self.backend != backend and given:
                 raise ValueError(f"{', '.join(given)} has a meaning only with backend: {backend}")

@@ -70,7 +70,7 @@ class Unreachable(EndpointError):
     """A server that cannot be reached, or breaks off."""
 
 
-async def post(
+async def send(
     url: str, secret: str | None = None, method: str = "POST", **request: Any
 ) -> tuple[httpx.Response, bytes]:
     """Send a request once, with arguments of httpx, and without a time limit: that of the coroutine applies.
@@ -132,7 +132,7 @@ class ChatEndpoint:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         body = {"model": self._model, "messages": list(messages), **settings}
         try:
-            response, received = await post(self.url, api_key, json=body, headers=headers)
+            response, received = await send(self.url, api_key, json=body, headers=headers)
         except Unreachable as error:
             raise EndpointError(f"{error}; check {base_url}") from None
         text = _short(received.decode(errors="replace"), api_key)

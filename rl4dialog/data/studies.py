@@ -117,24 +117,26 @@ def write_results(source: Path, folder: Path) -> dict[str, Any]:
         raise DataError(f"{source} must have answers to one study alone; rl4dialog ui --study writes them")
     ((title, scale),) = studies
     items: dict[str, list[Feedback]] = defaultdict(list)
-    for each in (answers := latest(given)):
-        items[item_of(each)].append(each)
+    answers = [(item_of(each), each) for each in latest(given)]
+    for item, each in answers:
+        items[item].append(each)
     if not answers:
         raise DataError(f"{source}: all answers were withdrawn")
-    found = agreement([(str(each.rater), item_of(each), answer_of(each)) for each in answers], scale is not None)
+    found = agreement([(str(each.rater), item, answer_of(each)) for item, each in answers], scale is not None)
     majorities = {} if scale else {key: majority(votes) for key, votes in items.items()}
-    models = {reply.model for each in answers for reply in each.replies}
+    judged = [each for _, each in answers]
+    models = {reply.model for each in judged for reply in each.replies}
     summary = {
         "study": title,
         "n_items": len(items),
-        "n_raters": len({each.rater for each in answers}),
+        "n_raters": len({each.rater for each in judged}),
         "n_answers": len(answers),
         "items_by_n_answers": dict(sorted(Counter(map(len, items.values())).items())),
         "alpha": found.alpha,
         "why_alpha_is_undefined": found.why_undefined,
         "n_tied_items": sum(each is None for each in majorities.values()),
-        "n_no_difference": sum(each.is_tie for each in answers),
-        "mean_by_model": _mean_by_model(answers) if scale or len(models) > 1 else {},
+        "n_no_difference": sum(each.is_tie for each in judged),
+        "mean_by_model": _mean_by_model(judged) if scale or len(models) > 1 else {},
     }
     rows = [replace(each, rater=None, study=None).record() for each in majorities.values() if each is not None]
     rows = [_rated(votes) for votes in items.values()] if scale else rows
@@ -148,9 +150,9 @@ def write_results(source: Path, folder: Path) -> dict[str, Any]:
     ):
         table = csv.writer(file)
         table.writerow(["item", "rater", "answer", "time", "conversation", "reply_1", "reply_2"])
-        for each in answers:
+        for item, each in answers:
             said = ["\n".join(each.turns), *_texts(each)]
-            table.writerow([item_of(each), each.rater, answer_of(each), each.time, *said])
+            table.writerow([item, each.rater, answer_of(each), each.time, *said])
     return summary
 
 

@@ -19,7 +19,7 @@ from rl4dialog.core.arguments import NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.async_calls import AsyncCalls, Call, FinalFailure, in_background
 from rl4dialog.core.errors import ConfigError, DataError, EndpointError, shown, validation_message
 from rl4dialog.core.files import json_value
-from rl4dialog.core.http_requests import has_credentials, is_http_address, post, refusal
+from rl4dialog.core.http_requests import has_credentials, is_http_address, refusal, send
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 
@@ -192,7 +192,7 @@ class HttpPartner(ServerPartner):
         return f"{reason} (session {self._session}, "
 
     async def _ask(self, request: dict[str, Any]) -> Answer:
-        response, body = await post(self._url, **request)
+        response, body = await send(self._url, **request)
         if not response.is_success:
             raise refusal(self._url, response, shown(body.decode(errors="replace"), _MAX_SHOWN))
         try:

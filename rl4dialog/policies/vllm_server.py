@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.async_calls import AsyncCalls, FinalFailure
 from rl4dialog.core.errors import EndpointError, GenerationError
-from rl4dialog.core.http_requests import Unreachable, post, read_api_key, refusal
+from rl4dialog.core.http_requests import Unreachable, read_api_key, refusal, send
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import embedding_rows
@@ -262,7 +262,7 @@ class VLLMServerBackend(VLLMSampler):
     async def _request(self, method: str, route: str, body: Any) -> Any:
         headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         address = f"{self._url}{route}"
-        response, received = await post(address, self._api_key, method, json=body, headers=headers)
+        response, received = await send(address, self._api_key, method, json=body, headers=headers)
         text = received.decode(errors="replace")
         if response.status_code != 200:
             raise refusal(address, response, repr(text[:500]))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.config import RunConfig, TextConfig, parse_config
+from rl4dialog.core.config_blocks import GENERATION_OPTIONS
 from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.files import json_object, read_manifest, write_manifest
@@ -171,7 +172,7 @@ _MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
 _FREE = (
     *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s", "env.vec_env", "env.n_workers"),
-    *(f"generation.{key}" for key in ("url", "transfer_port", "timeout_s", "api_key_env")),
+    *(f"generation.{key}" for key in GENERATION_OPTIONS["vllm_server"]),
 )
 
 

@@ -41,7 +41,6 @@ from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs,
 from rl4dialog.training.building.switching import OF_PPO
 from rl4dialog.training.processes import sharding
 
-_VLLM = ("vllm", "vllm_server")
 _PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
 _OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length", "once")
 _TARGET = (
@@ -107,16 +106,16 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "{beams}, which is not supported with env.args.max_turns: {max_turns}, only in evaluations of single replies"),
         (lambda corrected: not corrected.do_sample,
          "alg.args.importance_correction needs {own_block}.do_sample: true; greedy replies have no distribution"),
-        (lambda corrected, backend: backend not in _VLLM and not corrected.truncates,
+        (lambda corrected, has_vllm: not has_vllm and not corrected.truncates,
          "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k; remove it"),
         (lambda n_candidates, is_greedy: n_candidates > 1 and is_greedy,
          "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily; set it to 1, or "
          "{evaluation_block}.do_sample: true"),
         (lambda post_processed, has_partner: has_partner,
          "{post_processed}.post_processing_fn is not supported in conversations with env.args.partner; remove it"),
-        (lambda backend, has_rollouts: backend in _VLLM and not has_rollouts,
+        (lambda has_vllm, has_rollouts: has_vllm and not has_rollouts,
          "generation.backend: {backend} is not supported with alg.id: {alg_id}; use transformers"),
-        (lambda backend, is_causal: backend in _VLLM and not is_causal,
+        (lambda has_vllm, is_causal: has_vllm and not is_causal,
          "generation.backend: {backend} is not supported with policy {policy_id!r}, only with "
          "decoder-only models without a mask"),
         (lambda backend, n_processes: backend == "vllm_server" and n_processes > 1,
@@ -144,7 +143,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda learns, policy_id: learns == "both" and policy_id not in _PLAIN_POLICIES,
          f"{{place}}.args.learns: both needs one of the policies {', '.join(_PLAIN_POLICIES)}; the partner speaks "
          "without the mask or values of {policy_id}"),
-        (lambda learns, backend: learns == "both" and backend in _VLLM,
+        (lambda learns, has_vllm: learns == "both" and has_vllm,
          "{place}.args.learns: both is not supported with generation.backend: {backend}"),
         (lambda learns, bootstrap_truncated: learns == "both" and bootstrap_truncated,
          "{place}.args.learns: both is not supported with env.args.bootstrap_truncated: true"),
@@ -347,7 +346,8 @@ def _values(config: RunConfig) -> dict[str, Any]:
 def _of_text(config: TextConfig) -> dict[str, Any]:
     policy, pool, args, partners = policy_class(config), config.datapool, config.datapool.args, chosen_partners(config)
     values: dict[str, Any] = {"policy_id": config.policy_id, "has_rollouts": config.has_rollouts}
-    values |= {"backend": config.generation.backend, "warm_start": config.warm_start}
+    values |= {"backend": config.generation.backend, "has_vllm": config.generation.has_vllm}
+    values["warm_start"] = config.warm_start
     values["is_causal"] = issubclass(policy, CausalLMActorCriticPolicy) and not policy.maskable
     for block in config.generation_blocks:
         settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
