@@ -369,7 +369,7 @@ class WarmStartConfig(Block):
 
 GENERATION_OPTIONS = {
     "vllm": ("gpu_memory_utilization", "tensor_parallel_size", "sleep"),
-    "vllm_server": ("url", "transfer_port", "timeout_s", "api_key_env"),
+    "vllm_server": ("url", "transfer_port", "timeout_s", "api_key_env", "ahead"),
 }
 """Settings of ``generation`` that only one backend has, by backend."""
 
@@ -394,6 +394,10 @@ class GenerationConfig(Block):
     """``vllm_server`` only: longest wait for an answer, and for a server that was lost to be back, in seconds."""
     api_key_env: str | None = None
     """``vllm_server`` only: environment variable with the server's API key."""
+    ahead: Literal[0, 1] = 0
+    """``vllm_server`` only: with 1, it writes the first replies of a rollout during the update before it. They are of
+    the weights before the update, so ``alg.args.importance_correction`` must be set.
+    """
 
     @property
     def has_vllm(self) -> bool:

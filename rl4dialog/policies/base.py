@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from gymnasium import spaces
@@ -449,6 +449,11 @@ class LMActorCriticPolicy(BasePolicy):
             replies = beam_search(self, obs, settings, limit)
         replies.log_probs = replies.unmasked_log_probs = self.sequence_log_probs(replies)
         return replies
+
+    def generate_ahead(self, observations: dict[str, Any]) -> None:
+        """Let the backend begin the first replies of the next rollout during the update, if it can."""
+        if self.backend is not None:
+            self.backend.generate_ahead(cast(Obs, self.obs_to_tensor(observations)[0]), *self._sampler({}))
 
     def weights_will_change(self) -> None:
         """Notify the backend that its copy of the weights is outdated, and free memory for an update."""

@@ -168,6 +168,9 @@ class GenerationBackend(Protocol):
     def generate(self, policy: Any, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         """Generate like the policy's own ``generate``, with at most ``limit`` tokens per reply."""
 
+    def generate_ahead(self, obs: Obs, settings: GenerationSettings, limit: int) -> None:
+        """Begin the replies that :meth:`generate` will be asked for after an update, if the backend can."""
+
     def weights_will_change(self) -> None:
         """Notify the backend that its weights are outdated; later calls must use the policy's current ones."""
 

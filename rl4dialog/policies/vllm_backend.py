@@ -52,6 +52,7 @@ class VLLMSampler(ABC):
         without_token = ids_without_token(end_of_turn.tokenizer, embedding_rows(model))
         self._logit_bias = dict.fromkeys(without_token, NEVER) or None
         self._outdated = True
+        self._is_ahead = False  # whether the last replies are of the weights before an update
 
     def weights_will_change(self) -> None:
         """Send the policy's weights again before the next generation."""
@@ -60,8 +61,7 @@ class VLLMSampler(ABC):
     def generate(self, policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         """Generate one reply per prompt, like the policy's own sampler."""
         check_settings(settings, "generation_kwargs")
-        prompt_mask = obs["prompt_mask"].bool()
-        prompts = [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), prompt_mask.cpu(), strict=True)]
+        prompts = prompts_of(obs)
         ids, log_probs = self._replies(policy, prompts, settings, limit)
         replies = Replies.from_ids(prompts, ids, policy.device)
         replies.log_probs = replies.unmasked_log_probs = replies.computed(
@@ -71,9 +71,12 @@ class VLLMSampler(ABC):
         if settings.do_sample:
             sampled = torch.tensor([log_prob for of_reply in log_probs for log_prob in of_reply])
             replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
-            if not settings.truncates and settings.temperature == 1:
+            if not settings.truncates and settings.temperature == 1 and not self._is_ahead:
                 _check_agreement(replies)
         return replies
+
+    def generate_ahead(self, obs: Obs, settings: GenerationSettings, limit: int) -> None:  # noqa: B027
+        """Begin replies with the weights before an update, if the backend can while the policy is trained."""
 
     @abstractmethod
     def _replies(
@@ -85,7 +88,13 @@ class VLLMSampler(ABC):
     def _complete(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[list[tuple[int, float]]]:
         """New tokens after each prompt, and their log-probabilities. The params are those of :meth:`_params`."""
 
-    def _write(self, prompts: list[list[int]], settings: GenerationSettings, limit: int) -> Written:
+    def _write(
+        self,
+        prompts: list[list[int]],
+        settings: GenerationSettings,
+        limit: int,
+        random: torch.Generator | None = None,
+    ) -> Written:
         """Token ids of the replies, and their log-probabilities under the sampler's distribution, in nats.
 
         vLLM detects the turn marker in its own decoded text, so it may stop slightly early, and continues, or late.
@@ -94,7 +103,7 @@ class VLLMSampler(ABC):
         log_probs: list[list[float]] = [[] for _ in prompts]
         unfinished = list(range(len(prompts)))
         while unfinished:
-            seeds = torch.randint(2**31, (len(unfinished),)).tolist()
+            seeds = torch.randint(2**31, (len(unfinished),), generator=random).tolist()
             params = [
                 self._params(len(ids[i]), seed, settings, limit) for i, seed in zip(unfinished, seeds, strict=True)
             ]
@@ -211,6 +220,12 @@ class VLLMBackend(VLLMSampler):
             if len(outputs) != len(inputs):
                 raise RuntimeError(f"{len(inputs)} were requested and {len(outputs)} returned")
             return [_read(output.outputs[0]) for output in outputs]
+
+
+def prompts_of(obs: Obs) -> list[list[int]]:
+    """Token ids of the prompts, without padding."""
+    masks = obs["prompt_mask"].bool().cpu()
+    return [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), masks, strict=True)]
 
 
 @contextmanager

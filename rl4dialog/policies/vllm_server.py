@@ -13,7 +13,7 @@ import secrets
 import socket
 import time
 import urllib.parse
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -25,9 +25,10 @@ from rl4dialog.core.async_calls import AsyncCalls, FinalFailure
 from rl4dialog.core.errors import EndpointError, GenerationError
 from rl4dialog.core.http_requests import Unreachable, read_api_key, refusal, send
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.policies.vllm_backend import VLLMSampler, Written, weights_to_send
+from rl4dialog.policies.vllm_backend import VLLMSampler, Written, prompts_of, weights_to_send
 from rl4dialog.policies.vllm_transfer import ENGINE, Sender, described
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -52,7 +53,8 @@ class VLLMServerBackend(VLLMSampler):
     """Generates at the server with this ``url``.
 
     ``max_length`` is that of prompt and reply together, in tokens. The server reads weights at ``transfer_port``, 0 for
-    any free port. An answer, and a server that restarts, is waited for ``timeout_s``.
+    any free port. An answer, and a server that restarts, is waited for ``timeout_s``. With ``ahead`` 1, the first
+    replies of a rollout are written during the update before it, and are of the weights before this update.
 
     Raises:
         GenerationError: If the server cannot be reached, lacks routes, has another model, or belongs to another run.
@@ -67,8 +69,11 @@ class VLLMServerBackend(VLLMSampler):
         transfer_port: int = 0,
         timeout_s: float = 600.0,
         api_key_env: str | None = None,
+        ahead: int = 0,
     ) -> None:
         super().__init__(model, end_of_turn)
+        self._thread = ThreadPoolExecutor(1) if ahead else None
+        self._begun: tuple[Any, Future[Written]] | None = None  # what was asked for ahead, and the replies
         self._url, self._timeout_s = url.rstrip("/").removesuffix("/v1"), timeout_s
         self._api_key = api_key_env and read_api_key(api_key_env, "generation.api_key_env")
         self._calls = AsyncCalls(_MAX_REQUESTS, timeout_s, retries=0, key="generation")
@@ -88,18 +93,36 @@ class VLLMServerBackend(VLLMSampler):
         self, policy: LMActorCriticPolicy, prompts: list[list[int]], settings: GenerationSettings, limit: int
     ) -> Written:
         """Replies of one version of the weights; those of a server that was lost in between are sampled again."""
+        self._is_ahead = False
+        if self._begun is not None:
+            asked, begun = self._begun
+            failure = begun.exception()  # which waits: the server must not get other weights in between
+            if asked == (prompts, settings, limit):
+                self._begun = None
+                if not isinstance(failure, EndpointError):
+                    self._is_ahead = True
+                    return begun.result()
         random_state, deadline = torch.get_rng_state(), 0.0
         while True:
             try:
                 self._bring_weights(policy)
-                written = self._write(prompts, settings, limit)
-                if self._served() != self._version:
-                    raise _Restarted(f"{self._url} had other weights at the end of the replies than at their beginning")
-                return written
+                return self._of_one_version(prompts, settings, limit)
             except EndpointError as error:
                 deadline = deadline or time.monotonic() + self._timeout_s
                 self._wait_until_back(error, deadline)
                 torch.set_rng_state(random_state)
+
+    def generate_ahead(self, obs: Obs, settings: GenerationSettings, limit: int) -> None:
+        if self._thread is not None and self._version:
+            random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))  # not shared with the update
+            asked = prompts_of(obs), settings, limit
+            self._begun = asked, self._thread.submit(self._of_one_version, *asked, random)
+
+    def _of_one_version(self, *asked: Any) -> Written:
+        written = self._write(*asked)
+        if self._served() != self._version:
+            raise _Restarted(f"{self._url} had other weights at the end of the replies than at their beginning")
+        return written
 
     def _complete(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[list[tuple[int, float]]]:
         route, body = "/v1/completions", {"model": self._name, "return_token_ids": True, **_NEUTRAL}

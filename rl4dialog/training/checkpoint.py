@@ -172,7 +172,7 @@ _MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
 _FREE = (
     *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s", "env.vec_env", "env.n_workers"),
-    *(f"generation.{key}" for key in GENERATION_OPTIONS["vllm_server"]),
+    *(f"generation.{key}" for key in GENERATION_OPTIONS["vllm_server"] if key != "ahead"),
 )
 
 

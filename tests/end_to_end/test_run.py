@@ -262,6 +262,18 @@ def test_run_with_a_vllm_server_samples_with_the_weights_of_the_moment(tmp_path)
         assert 1 <= iteration["rollout/sampler_max_ratio"] < 1.01
 
 
+def test_run_begins_the_replies_of_the_next_rollout_ahead(tmp_path):
+    config = make_config(tmp_path, alg__args__importance_correction="token", alg__args__ent_coef=1.0)
+    config["alg"]["args"]["learning_rate"] = 1e-2
+    config["train_evaluation"] |= {"max_eval_samples": 2, "metrics": []}
+    parts = Assembly(parse_config(config, "config.yml"))
+    with VLLMServer(parts.initial_model, parts.tokenizer, tmp_path / "served") as server:
+        config["generation"] = {"backend": "vllm_server", "url": server.url, "ahead": 1}
+        first, second = lines(trained_run(tmp_path, config) / "rollout_info.jsonl")
+    assert abs(first["rollout/sampler_kl"]) < 1e-4 < abs(second["rollout/sampler_kl"])
+    assert first["rollout/sampler_max_ratio"] < 1.01 < second["rollout/sampler_max_ratio"]
+
+
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
 def test_run_with_vllm_evaluates_and_samples_with_the_weights_of_the_moment(tmp_path, monkeypatch, lora):
     """On a stand-in for vLLM, which has no other weights than those it is sent."""

@@ -332,6 +332,8 @@ class LMRolloutMixin:
         callback.update_locals(locals())
         callback.on_rollout_end()
         self._step_guard.begin_iteration(self.iteration)
+        if algorithm.num_timesteps < algorithm._total_timesteps:
+            algorithm.policy.generate_ahead(algorithm._last_obs)
         algorithm.policy.weights_will_change()  # the update on this rollout follows
         return_unused_memory()
         return True

@@ -106,6 +106,9 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "{beams}, which is not supported with env.args.max_turns: {max_turns}, only in evaluations of single replies"),
         (lambda corrected: not corrected.do_sample,
          "alg.args.importance_correction needs {own_block}.do_sample: true; greedy replies have no distribution"),
+        (lambda ahead, is_corrected: ahead and not is_corrected,
+         "generation.ahead: the first replies of a rollout are of the weights before the update; set "
+         "alg.args.importance_correction: token or sequence, which corrects for it"),
         (lambda corrected, has_vllm: not has_vllm and not corrected.truncates,
          "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k; remove it"),
         (lambda n_candidates, is_greedy: n_candidates > 1 and is_greedy,
@@ -402,7 +405,8 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     values |= {"masks": algorithm.maskable, "has_mask": policy.maskable, "guided": policy.guided}
     values["fitting_policy"] = f"maskable_{plain}" if algorithm.maskable else plain
     values |= {"needs_critic": algorithm.needs_critic, "chosen_critic": own.get("critic"), "own_block": block.where}
-    if args.get("importance_correction", "none") != "none":
+    values |= {"ahead": config.generation.ahead, "is_corrected": args.get("importance_correction", "none") != "none"}
+    if values["is_corrected"]:
         values["corrected"] = GenerationSettings.from_kwargs(block.kwargs, block.where)
     if str(args.get("mask_type", "")).startswith("learned"):
         values["mask_every"] = args["target_update_iterations"]

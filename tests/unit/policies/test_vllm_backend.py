@@ -390,6 +390,7 @@ def check(tmp_path, generation=None, **overrides):
         ({"generation": SERVER | {"sleep": True}}, "generation: sleep has a meaning only with backend: vllm"),
         ({"generation": {"url": "http://h:1"}}, "generation: url has a meaning only with backend: vllm_server"),
         ({"generation": {"backend": "vllm_server"}}, "generation: url must be the server's address"),
+        ({"generation": SERVER | {"ahead": 1}}, "generation.ahead: .* set alg.args.importance_correction: token"),
         ({"generation": SERVER | {"url": "http://me:pw@h:1"}}, "url must not contain credentials"),
         ({"generation": {"backend": "vllm", "tensor_parallel_size": 2}}, "needs as many CUDA devices, .* has 1"),
     ],

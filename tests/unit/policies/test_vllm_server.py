@@ -1,5 +1,6 @@
 """The protocol with a vLLM server, on a stand-in that samples by itself with the weights that it is sent."""
 
+import copy
 import socket
 import threading
 
@@ -100,6 +101,35 @@ def test_replies_are_those_of_the_engine_in_the_process(server, monkeypatch, end
         assert (found[0].sampler_log_probs is None) == (settings == {"do_sample": False})
         if found[0].sampler_log_probs is not None:
             torch.testing.assert_close(found[0].sampler_log_probs, found[1].sampler_log_probs)
+
+
+def test_replies_that_are_begun_ahead_have_the_weights_before_the_update(server):
+    policy = policy_for(server, settings={"ahead": 1})
+    policy.generate_ahead(prompts(6))  # nothing: the server has no weights of the policy yet
+    check_is_of(policy, generate(policy))
+    version = server.version
+    policy.generate_ahead(prompts(6))
+    old_weights = copy.deepcopy(policy.state_dict())
+    update(policy)
+    assert generate(policy, 2).n_tokens and server.version != version, "other prompts are of the new weights"
+    served = server.routes.count("/v1/completions")
+    ahead = generate(policy)
+    assert server.routes.count("/v1/completions") == served
+    assert (ahead.sampler_log_probs - ahead.log_probs)[ahead.response_mask].abs().max() > 1e-2
+    check_is_of(policy, generate(policy))
+    policy.load_state_dict(old_weights)
+    torch.testing.assert_close(ahead.sampler_log_probs, policy.sequence_log_probs(ahead), rtol=0, atol=1e-5)
+
+
+def test_replies_ahead_that_a_lost_server_does_not_give_are_those_of_the_new_weights(server):
+    policy = policy_for(server, settings={"ahead": 1})
+    generate(policy)
+    server.spoil = lambda server, route, body: "dead" if route == "/v1/completions" else None
+    policy.generate_ahead(prompts(6))
+    update(policy)
+    assert policy.backend._begun[1].exception() is not None
+    server.spoil = lambda server, route, body: None
+    check_is_of(policy, generate(policy))
 
 
 def test_weights_are_sent_in_order_and_only_when_they_have_changed(server):
