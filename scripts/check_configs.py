@@ -45,7 +45,7 @@ from rl4dialog.training.tiny_bert import TINY_BERT
 N_ITERATIONS = 2
 _WITHOUT_FILES = (
     *("comment_reply", "dummy_pool", "get_acquainted", "guess_the_picture", "guess_what", "openers", "random_numbers"),
-    *("random_walks", "small_talk", "task_dialogues", "wordle"),
+    *("random_walks", "small_talk", "table_booking", "task_dialogues", "wordle"),
 )
 _TINY = {
     "builtin/tiny-llama": ("llama", "smollm", "stories", "mistral", "qwen", "gemma"),

@@ -31,6 +31,7 @@ FEW_SAMPLES = {
     "random_numbers": {"n_samples": 8},
     "random_walks": {"n_train": 12, "n_val": 6, "n_test": 6},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
+    "table_booking": {"n_train": 12, "n_val": 6, "n_test": 6},
     "task_dialogues": {"n_test": 4},
     "text_arena": {"n_train": 12, "n_val": 6, "n_test": 6},
     "wordle": {"n_train": 12, "n_val": 6, "n_test": 6},

@@ -15,6 +15,7 @@ SIZES = {
     "guess_what": [5000, 500, 500],
     "random_walks": [1000, 100, 100],
     "small_talk": [2000, 250, 250],  # dialogues
+    "table_booking": [5000, 100, 200],
     "wordle": [20_000, 500, 500],
 }
 POOLS = sorted(SIZES)
@@ -79,7 +80,7 @@ def test_formats_have_their_markup(id):
         pool(id, format="chat_template")
 
 
-@pytest.mark.parametrize("id", ["get_acquainted", "guess_the_picture", "guess_what", "wordle"])
+@pytest.mark.parametrize("id", ["get_acquainted", "guess_the_picture", "guess_what", "table_booking", "wordle"])
 def test_players_follow_their_seed_and_can_be_sent_to_workers(id):
     found = pool(id, "test")
     meta_data = found[0][0].meta_data
