@@ -15,6 +15,7 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError
 _CONFIGS = {
     "openers": "task_configs/openers/smollm2_ppo.yml",
     "small_talk": "task_configs/small_talk/gpt2_ppo.yml",
+    "table_booking": "task_configs/table_booking/llama_ppo.yml",
     "guess_what": "task_configs/guess_what/llama_ppo.yml",
 }
 _CHAT_MODEL = "builtin/smollm2-135m-instruct"
@@ -22,16 +23,17 @@ _CHAT_MODEL = "builtin/smollm2-135m-instruct"
 
 @command(
     "demo",
-    "train a small model in about a quarter of an hour, and print dialogues before and after",
+    "train a small model in at most a quarter of an hour, and print dialogues before and after",
     "docs/get_started.md",
     "rl4dialog demo",
     "rl4dialog demo small_talk",
-    "rl4dialog demo guess_what",
+    "rl4dialog demo table_booking",
     options=[
         option(
             "name",
-            "openers: a pretrained chat model learns to ask back; small_talk and guess_what: tiny models, without "
-            "a network (default: openers, or small_talk if the chat model cannot be downloaded)",
+            "openers: a pretrained chat model learns to ask back. Tiny models, without a network: small_talk, "
+            "table_booking (asks for what is missing, then books), guess_what (a guessing game) (default: openers, or "
+            "small_talk if the chat model cannot be downloaded)",
             nargs="?",
             choices=_CONFIGS,
         )

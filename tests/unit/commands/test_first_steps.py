@@ -23,7 +23,7 @@ def trained(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("name", ["openers", "small_talk", "guess_what"])
+@pytest.mark.parametrize("name", ["openers", "small_talk", "table_booking", "guess_what"])
 def test_chosen_demonstration_is_trained(name, trained, capsys):
     assert main(["demo", name]) == 0
     (args,) = trained
