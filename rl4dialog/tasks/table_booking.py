@@ -84,7 +84,8 @@ class BookingGuest(Partner):
     checks_samples = True
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
-        self._rng, self._wish = random.Random(seed), meta_info.get("wish")
+        self._rng = random.Random(seed)
+        self._wish: str = meta_info.get("wish", "")
         self._booked: list[str] | None = None
         self._n_in_vain = 0
         if self._wish not in WISHES:
