@@ -77,7 +77,7 @@ class BookingGuest(Partner):
     number of the agent's utterances that it does not understand or has answered before.
 
     Raises:
-        DataError: At the start of a conversation, if the sample's ``meta_data["wish"]`` is no wish for a table.
+        DataError: At the start of a conversation, if the sample's ``meta_data["goal_text"]`` is no wish for a table.
     """
 
     outcomes = ("success", "asked_in_vain")
@@ -85,13 +85,13 @@ class BookingGuest(Partner):
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._rng = random.Random(seed)
-        self._wish: str = meta_info.get("wish", "")
+        self._wish: str = meta_info.get("goal_text", "")
         self._booked: list[str] | None = None
         self._n_in_vain = 0
         if self._wish not in WISHES:
             there = f"a wish such as {WISHES[0]!r}, not {shown(self._wish)}"
             cure = "use the datapool table_booking"
-            raise DataError(f"partner 'table_booking' needs samples whose meta_data['wish'] is {there}; {cure}")
+            raise DataError(f"partner 'table_booking' needs samples whose meta_data['goal_text'] is {there}; {cure}")
 
     def secret(self) -> str:
         return self._wish
@@ -169,8 +169,8 @@ class TableBooking(TextGenPool):
 
         Returns:
             A pool with one sample per conversation. The prompt is the guest's opening line, which names one or two
-            values, and the reference is the first reply of the careless clerk. In the meta data are ``history``, the
-            ``wish``, and the ``continuation`` with all later utterances.
+            values, and the reference is the first reply of the careless clerk. In the meta data are ``history``,
+            ``goal_text``, which is the wish, and the ``continuation`` with all later utterances.
         """
         n_samples, wishes = size_of(split, n_train, n_val, n_test), wishes_of(split)
         dialogue_format = DialogueFormat(format, None, render_chat)
@@ -179,7 +179,7 @@ class TableBooking(TextGenPool):
             talk_seed = derive_seed(seed, "table_booking", split, index)
             wish = wishes[index % len(wishes)]
             opening = draw_opening(wish, random.Random(derive_seed(talk_seed, "opening")))
-            meta_data = {"history": [opening], "wish": wish}
+            meta_data = {"history": [opening], "goal_text": wish}
             sample = Sample(f"{split}_{index}", dialogue_format.prompt([opening]), [], meta_data)
             samples.append(with_game(sample, play(CarelessClerk(), BookingGuest(), sample, max_turns, talk_seed)))
         pool = cls(samples, dialogue_format=dialogue_format)

@@ -43,7 +43,7 @@ def test_question_asks_for_one_slot(text, slot):
 
 def waiting(wish=WISH):
     guest = table_booking.BookingGuest()
-    guest.reset({"wish": wish}, seed=0)
+    guest.reset({"goal_text": wish}, seed=0)
     return guest
 
 
@@ -82,9 +82,9 @@ def test_guest_leaves_after_a_booking(said, failures):
     assert guest.failures() == failures and guest.outcome() == {"success": float(not failures), "asked_in_vain": 0.0}
 
 
-@pytest.mark.parametrize("meta_info", [{}, {"wish": "Friday"}, {"wish": [WISH]}])
+@pytest.mark.parametrize("meta_info", [{}, {"goal_text": "Friday"}, {"goal_text": [WISH]}])
 def test_sample_without_a_wish_is_an_error(meta_info):
-    with pytest.raises(DataError, match=r"meta_data\['wish'\] is a wish such as 'Monday, 1 pm.*datapool table_booking"):
+    with pytest.raises(DataError, match=r"meta_data\['goal_text'\] is a wish such as 'Monday.*table_booking"):
         table_booking.BookingGuest().reset(meta_info, seed=0)
 
 
@@ -95,7 +95,7 @@ def test_no_test_wish_is_in_training():
     assert len(table_booking.WISHES) == 882
     for split in ("train", "test"):
         pool = table_booking.TableBooking.prepare(split, n_train=700)
-        assert {sample.meta_data["wish"] for sample, _ in pool} == {*splits[split]}
+        assert {sample.meta_data["goal_text"] for sample, _ in pool} == {*splits[split]}
 
 
 def test_conversations_are_those_of_a_careless_clerk_with_the_guest():
@@ -105,11 +105,11 @@ def test_conversations_are_those_of_a_careless_clerk_with_the_guest():
         texts = [opening, *sample.references, *sample.meta_data["continuation"]]
         named = table_booking.values_in(opening)
         n_named.append(len(named))
-        assert [value for value in table_booking.values_in(sample.meta_data["wish"]) if value in named] == named
+        assert [value for value in table_booking.values_in(sample.meta_data["goal_text"]) if value in named] == named
         assert sample.prompt_or_input_text == f"{opening} <EOU>"
         bookings = [text.startswith("Booked") for text in texts[1::2]]
         assert len(texts) % 2 == 1 and not any(bookings[:-1]) and (bookings[-1] or len(bookings) == 6)
-        assert {*table_booking.values_in(*texts[::2])} <= {*table_booking.values_in(sample.meta_data["wish"])}
+        assert {*table_booking.values_in(*texts[::2])} <= {*table_booking.values_in(sample.meta_data["goal_text"])}
     assert set(n_named) == {1, 2}
 
 
