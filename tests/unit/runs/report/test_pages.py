@@ -164,8 +164,12 @@ def test_samples_of_each_evaluation_can_be_chosen(tmp_path):
     for epoch in range(10):
         rows = [prediction(i, f"val {i} at {epoch}", m=epoch) for i in range(2)]
         write_json(tmp_path / f"epoch_{epoch}_val_split_predictions.json", rows)
-    write_lines(tmp_path / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"m": i}} for i in range(10)])
+    write_lines(
+        tmp_path / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"m": i, "a_b/<c>": i}} for i in range(10)]
+    )
     page = page_of(tmp_path)
+    titles = re.findall("<figcaption>.*", (tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert any("<b>a_<wbr>b/<wbr>&lt;c&gt;</b>" in each for each in titles), "long titles break between words"
     text = " ".join(page.text.split())
     assert "Samples of the val split, from 6 evaluations" in text and page.tags.count("article") == 4 + 2
     shown = [epoch for epoch in range(10) if f"val 0 at {epoch}" in re.sub(r"\s+", " ", page.text)]
