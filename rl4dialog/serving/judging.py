@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rl4dialog.core.cache import content_hash
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.feedback import Feedback, QueuedReplies, append_feedback, in_words, read_feedback
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.ratings import latest
@@ -242,6 +242,9 @@ class StudyJudging(QueueJudging):
     def __init__(self, study: Study, queue: Sequence[QueuedReplies], feedback: Path) -> None:
         super().__init__(queue, feedback)
         self.study, self.hint = study, study.question
+        self._labels = {
+            str(key): f"{key}: {label}" if label else str(key) for key, label in (study.scale or {}).items()
+        }
         if any((each.study, each.scale) != (study.title, study.bounds) for each in self._known):
             raise ConfigError(
                 f"{feedback} has answers of another study or scale than {study.title!r}; choose another --feedback"
@@ -257,10 +260,7 @@ class StudyJudging(QueueJudging):
         return sum(rater in raters for raters in self._raters.values()), len(self._open(rater))
 
     def options(self, shown: QueuedReplies, standing: Standing) -> Options:
-        scale = self.study.scale
-        if scale is None:
-            return super().options(shown, standing)
-        return {str(value): f"{value}: {label}" if label else str(value) for value, label in scale.items()}
+        return super().options(shown, standing) if self.study.scale is None else self._labels
 
     def skip_label(self, shown: QueuedReplies | None) -> str:
         return "No difference" if self._can_tie else "I cannot say"
@@ -294,10 +294,15 @@ class StudyJudging(QueueJudging):
         return {"rater": rater, "study": self.study.title}
 
     def _append(self, feedback: Feedback, done: str) -> str:
-        super()._append(feedback, done)
+        try:
+            super()._append(feedback, done)
+        except RL4DialogError as error:
+            raise ConfigError(f"nothing was saved; please tell those who asked you to take part: {error}") from error
         raters = self._raters[item_of(feedback)]
         (raters.discard if feedback.withdrawn else raters.add)(str(feedback.rater))
-        return "Your answer was taken back." if feedback.withdrawn else "Your answer was saved."
+        said = self._labels.get(str(feedback.rating), "No difference")
+        said = said if feedback.chosen is None else f"Reply {feedback.chosen + 1}"
+        return f"Your answer was {'taken back' if feedback.withdrawn else 'saved'}: {said}."
 
     def _open(self, rater: str) -> list[str]:
         """The items that a rater can answer."""
@@ -333,6 +338,7 @@ class JudgingPage(Page[None]):
     """A web page for ratings, corrections, and choices of two replies. Each browser has something else to judge."""
 
     mode = "judging"
+    persona_label = "Persona"
 
     def __init__(self, judging: Judging[Any]) -> None:
         self._judging, self.hint = judging, judging.hint
@@ -400,7 +406,7 @@ class JudgingPage(Page[None]):
             problem = problem_of(error)
         n = 0 if replies is None else len(replies.replies)
         is_whole = replies is not None and replies.is_conversation
-        persona = "" if replies is None or not replies.persona else f"Persona: {replies.persona}"
+        persona = "" if replies is None or not replies.persona else f"{self.persona_label}: {replies.persona}"
         updates = {
             self._revision: "" if replies is None else replies.id,
             self._help: help_html(self._hint(person, replies), persona, title=self.title),
@@ -433,6 +439,7 @@ class StudyPage(JudgingPage):
     """
 
     mode = "judging study"
+    persona_label = "Role of the computer program"
 
     def __init__(self, judging: StudyJudging) -> None:
         self._of_study, self.title = judging, judging.study.title
@@ -447,7 +454,8 @@ class StudyPage(JudgingPage):
         below, study = super()._add_below(), self._of_study.study
         with self._gradio.Column(elem_id="intro") as self._intro:
             consent = paragraphs_html("Consent", study.consent) if study.consent.strip() else ""
-            self._gradio.HTML(paragraphs_html("", study.instructions) + consent)
+            again = "The arrow at the top left shows these instructions again."
+            self._gradio.HTML(paragraphs_html("", f"{study.instructions}\n\n{again}") + consent)
             self._name = self._gradio.Textbox(label="Your name or number", max_lines=1, elem_id="rater")
             self._begin = self._button("I agree; begin" if consent else "Begin", "begin")
         return [*below, self._intro]
@@ -469,7 +477,7 @@ class StudyPage(JudgingPage):
 
     def _hint(self, person: str, replies: QueuedReplies | None) -> str:
         if not person:
-            return ""
+            return self._of_study.hint
         n_done, n_left = self._of_study.counts(person)
         if replies is None:
             return f"Thank you, {person}! You answered {n_done}, and nothing is left for you. You can close this page."

@@ -198,6 +198,8 @@ class ConversationColumn:
         """Updates that show a conversation, with options beneath its last message, or whose replies can be judged."""
         messages = [self._message(bubble) for bubble in bubbles]
         if options:
+            if bubbles[-1].role == "user":  # Gradio has options beneath replies only; the style hides an empty one
+                messages.append(self._message(Bubble("assistant", "")))
             messages[-1]["options"] = [{"value": value, "label": label} for value, label in options.items()]
         ratings = [each.rating for each in bubbles if each.role == "assistant"]
         chat = self._gradio.update(

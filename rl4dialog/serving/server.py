@@ -207,6 +207,7 @@ def serve(page: Page[Any], address: Address, write: Callable[[str], None], block
             quiet=True,
             prevent_thread_lock=True,
             ssr_mode=False,
+            _frontend=False,  # else it asks itself for the page, and gives up on a busy machine
             pwa=False,
             enable_monitoring=False,
             footer_links=[],

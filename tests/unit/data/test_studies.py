@@ -98,10 +98,10 @@ def test_one_rater_has_no_agreement_and_other_files_no_results(tmp_path, capsys)
         answer(QUALITY, REPLIES[0], "ann", 6)
 
 
-@pytest.mark.parametrize("name", ["study_reply_quality", "study_preference"])
+@pytest.mark.parametrize("name", ["reply_quality", "conversation_quality", "preference"])
 def test_shipped_studies_are_read(name):
-    study = read_study(f"docs/examples/{name}.yml")
-    assert study.raters_per_item == 3 and study.consent and (study.bounds == (1, 5)) == (name == "study_reply_quality")
+    study = read_study(f"docs/examples/study_{name}.yml")
+    assert study.raters_per_item == 3 and study.consent and (study.bounds == (1, 5)) == (name != "preference")
 
 
 def test_wrong_studies_are_refused(tmp_path):

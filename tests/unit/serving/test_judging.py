@@ -223,7 +223,7 @@ def test_item_of_a_study_is_shown_to_each_rater_once_until_enough_answered(tmp_p
     first = {name: judging.current(name).turns for name in ("ann", "bob", "cyd")}
     assert first == {"ann": ["hello 0"], "bob": ["hello 0"], "cyd": ["hello 1"]}  # two raters are enough
     for name, option in (("ann", "4"), ("bob", "5")):
-        assert judging.pick(name, judging.current(name).id, 0, option) == "Your answer was saved."
+        assert judging.pick(name, judging.current(name).id, 0, option).startswith(f"Your answer was saved: {option}")
     again = StudyJudging(QUALITY, REPLIES[:2], file)  # after the command was killed
     assert [each.rating for each in again._known] == [4, 5] and again.current("cyd").turns == ["hello 1"]
     assert again.counts("ann") == (1, 1) and again.current("ann").turns == ["hello 1"]
@@ -231,7 +231,9 @@ def test_item_of_a_study_is_shown_to_each_rater_once_until_enough_answered(tmp_p
         again.pick(name, again.current(name).id, 0, "1")
         assert again.current(name) is None
     assert again.current("bob") is None and again.current("") is None
-    assert again.go_back("ann", "") == "Your answer was taken back." and again.current("bob").turns == ["hello 1"]
+    assert again.go_back("ann", "") == "Your answer was taken back: 1: bad." and again.current("bob").turns == [
+        "hello 1"
+    ]
     with pytest.raises(ConfigError, match="an answer must be one of 1, 2, 3, 4, 5, not '6'"):
         again.pick("ann", again.current("ann").id, 0, "6")
     again.skip("bob", again.current("bob").id)
@@ -243,10 +245,10 @@ def test_pairs_of_a_study_have_an_order_for_each_rater(tmp_path):
     judging = StudyJudging(PREFERENCE, PAIRS, file)
     orders = {tuple(reply.text for reply in judging.current(str(i)).replies) for i in range(20)}
     assert ("<a>", "b 0") in orders and ("b 0", "<a>") in orders
-    assert judging.skip("ann", judging.current("ann").id) == "Your answer was saved."
+    assert judging.skip("ann", judging.current("ann").id) == "Your answer was saved: No difference."
     assert read_feedback(file)[0].is_tie and judging.skip_label(None) == "No difference"
     shown = judging.current("ann")
-    judging.pick("ann", shown.id, 1, "better")
+    assert judging.pick("ann", shown.id, 1, "better") == "Your answer was saved: Reply 2."
     given = read_feedback(file)[1]
     assert given.replies[given.chosen].text == shown.replies[1].text and given.rater == "ann"
 
@@ -261,6 +263,23 @@ def test_file_of_a_study_has_nothing_else(tmp_path):
     for study, message in ((None, "choose another --feedback; answers to a study"), ("Other", "of the study 'Other'")):
         with pytest.raises(DataError, match=message):
             check_feedback_file(file, study)
+
+
+def test_conversation_that_the_partner_ends_is_rated_beneath_it_and_a_failure_saves_nothing(tmp_path):
+    file = tmp_path / "folder/answers.jsonl"
+    whole = replace(REPLIES[0], is_conversation=True, answer="bye", persona="i sing .")
+    with served_page(lambda: StudyPage(StudyJudging(QUALITY, [whole], file))) as address:
+        tab = Tab(address)
+        tab.act("begin", rater="ann")
+        # Gradio shows options only beneath a reply; the style hides an empty one.
+        assert tab.turns() == ["hello 0", "reply 0", "bye", ""] and tab.options() == ["1", "2", "3", "4", "5"]
+        assert "Role of the computer program: i sing ." in text_of(tab)
+        (tmp_path / "folder").write_text("no folder")
+        tab.choose("4", name="choose")
+        assert "nothing was saved; please tell those who asked you" in tab.status and tab.options()
+        (tmp_path / "folder").unlink()
+        tab.choose("4", name="choose")
+        assert "Your answer was saved: 4." in tab.status and read_feedback(file)[0].rating == 4
 
 
 def test_raters_of_two_tabs_do_not_mix_on_the_page_of_a_study(tmp_path):
