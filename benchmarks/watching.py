@@ -23,8 +23,7 @@ from rl4dialog.experiments.quality.plan import Group, PlannedRun, QualityPlan, l
 from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.run_folder import is_complete, read_result
 from rl4dialog.training.checkpoint import is_done
-from rl4dialog.training.watch.checks import RunFacts
-from rl4dialog.training.watch.watcher import CHECKS, Watcher
+from rl4dialog.training.watch import CHECKS, RunFacts, Watcher
 
 OUTCOMES_FILE, PAGE_FILE = "outcomes.json", "page.md"
 

@@ -18,7 +18,7 @@ DataPoolRegistry = Registry(
         "dummy_pool": "rl4dialog.data.toy_pools:DummyPool",
         "feedback": "rl4dialog.data.judged_texts:FeedbackPool",
         "get_acquainted": "rl4dialog.tasks.get_acquainted:GetAcquainted",
-        "guess_the_picture": "rl4dialog.tasks.guess_the_picture.partner:GuessThePicture",
+        "guess_the_picture": "rl4dialog.tasks.guess_the_picture:GuessThePicture",
         "guess_what": "rl4dialog.tasks.guess_what:GuessWhat",
         "hf_dataset": "rl4dialog.data.tables:HFDataset",
         "imdb": "rl4dialog.data.documents:IMDB",
@@ -31,7 +31,7 @@ DataPoolRegistry = Registry(
         "persona_chat": "rl4dialog.data.persona_chat:PersonaChat",
         "persona_pairs": "rl4dialog.data.persona_chat:PersonaPairs",
         "random_numbers": "rl4dialog.data.toy_pools:RandomNumbers",
-        "random_walks": "rl4dialog.tasks.random_walks.datapool:RandomWalks",
+        "random_walks": "rl4dialog.tasks.random_walks:RandomWalks",
         "rated_dialogues": "rl4dialog.data.judged_texts:RatedDialogues",
         "small_talk": "rl4dialog.data.small_talk.pool:SmallTalk",
         "task_dialogues": "rl4dialog.tasks.dialogue_acts.text_task:TaskDialogues",
@@ -95,7 +95,7 @@ PartnerRegistry = Registry(
     {
         "agenda_user": "rl4dialog.tasks.dialogue_acts.text_task:AgendaUserPartner",
         "facts": "rl4dialog.partners.scripted:FactsPartner",
-        "guess_the_picture": "rl4dialog.tasks.guess_the_picture.partner:GuessThePicturePartner",
+        "guess_the_picture": "rl4dialog.tasks.guess_the_picture:GuessThePicturePartner",
         "guess_what": "rl4dialog.tasks.guess_what:GuessWhatPartner",
         "http": "rl4dialog.partners.http:HttpPartner",
         "language_model": "rl4dialog.partners.language_model:LanguageModelPartner",
@@ -214,7 +214,7 @@ TaskRegistry = Registry(
     {
         "camrest": "rl4dialog.tasks.camrest:camrest",
         "multiwoz": "rl4dialog.tasks.multiwoz:multiwoz",
-        "town_guide": "rl4dialog.tasks.town_guide.world:town_guide",
+        "town_guide": "rl4dialog.tasks.town_guide:town_guide",
     },
     needs_all=True,
 )
@@ -308,7 +308,7 @@ TurnAlgorithmRegistry = Registry(
 )
 
 TurnPolicyRegistry = Registry(
-    "turn-level policy", {"mlp_policy": "rl4dialog.policies.plain:mlp_policy"}, provided=("observation_space",)
+    "turn-level policy", {"mlp_policy": "rl4dialog.policies.saving:mlp_policy"}, provided=("observation_space",)
 )
 
 WordlePlayerRegistry = Registry(
@@ -327,7 +327,7 @@ WordlePlayerRegistry = Registry(
 )
 
 InfoFnRegistry = Registry(
-    "info function", {"returns": "rl4dialog.rollouts.statistics:spread_of_returns"}, provided=("record",)
+    "info function", {"returns": "rl4dialog.rollouts.collector:spread_of_returns"}, provided=("record",)
 )
 
 CallbackRegistry = Registry(

@@ -22,8 +22,7 @@ from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.rollouts.talk import talk_of_one_reply
 from rl4dialog.runs.reading import read_predictions
 from rl4dialog.scores.meteor import MeteorMetric
-from rl4dialog.training.evaluation import trivial_scores
-from rl4dialog.training.talks import compute_metrics
+from rl4dialog.training.evaluation import compute_metrics, trivial_scores
 
 LITERAL = "METEOR of lists"
 KEYS = {

@@ -16,8 +16,7 @@ from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import PADDING_ACTION
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
-from rl4dialog.rollouts.collector import RolloutCollector
-from rl4dialog.rollouts.statistics import RolloutStats
+from rl4dialog.rollouts.collector import RolloutCollector, RolloutStats
 
 MAX_REPLY = 6
 LAST_VALUE = 7.5

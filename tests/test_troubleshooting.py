@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from rl4dialog.training.doctor.examination import CHECKS as EXAMINED
-from rl4dialog.training.watch.watcher import CHECKS as WATCHED
+from rl4dialog.training.watch import CHECKS as WATCHED
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")

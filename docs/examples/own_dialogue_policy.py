@@ -7,7 +7,7 @@ import torch
 
 from rl4dialog.core.config import load_config
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
-from rl4dialog.tasks.town_guide.world import town_guide
+from rl4dialog.tasks.town_guide import town_guide
 from rl4dialog.training.turn_level.environments import build_evaluation_envs
 from rl4dialog.training.turn_level.trainee import episodes_of_split, mean_scores
 

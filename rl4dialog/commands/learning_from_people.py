@@ -123,7 +123,7 @@ def improve(args: Namespace) -> None:
     ],
 )
 def export_feedback(args: Namespace) -> None:
-    from rl4dialog.data.exports import export_preferences
+    from rl4dialog.data.ratings import export_preferences
 
     n_pairs, n_without = export_preferences(args.feedback, args.output)
     left_out = f"; {n_without} judgements make no pair (ratings, or equal replies)" if n_without else ""
@@ -173,8 +173,7 @@ def study_results(args: Namespace) -> None:
     ],
 )
 def excerpts(args: Namespace) -> None:
-    from rl4dialog.data.exports import write_excerpts
-    from rl4dialog.data.ratings import load_ratings
+    from rl4dialog.data.ratings import load_ratings, write_excerpts
 
     check_at_least(args, n_utterances=2)
     _, rated = load_ratings(args.ratings, "dialogue")

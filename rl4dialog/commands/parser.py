@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rl4dialog import __version__
 from rl4dialog.commands.experiments import benchmark, reproduce, sweep
-from rl4dialog.commands.first_steps import demo, init
+from rl4dialog.commands.first_steps import demo, doctor, init, prepare
 from rl4dialog.commands.learning_from_people import excerpts, export_feedback, improve, select, study_results
 from rl4dialog.commands.list import list_components
 from rl4dialog.commands.options import Command
-from rl4dialog.commands.preparation import doctor, prepare
-from rl4dialog.commands.publishing import export, push_to_hub
-from rl4dialog.commands.results import critic, evaluate, generate, report, runs, simulate
+from rl4dialog.commands.results import critic, evaluate, export, generate, push_to_hub, report, runs, simulate
 from rl4dialog.commands.rewards import classifier, validate_reward
 from rl4dialog.commands.talk import chat, play, serve, teach, ui
 from rl4dialog.commands.train import train

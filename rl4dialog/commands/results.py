@@ -1,4 +1,4 @@
-"""Commands that show or compute results, such as ``report``, ``evaluate`` and ``simulate``."""
+"""Commands that show or compute results, such as ``report``, ``evaluate`` and ``simulate``, or publish a model."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from argparse import Namespace
 from pathlib import Path
 
 from rl4dialog.commands.options import (
+    CHECKPOINT,
     MODEL,
     POLICY,
     RUN,
     SEED,
     TRUST,
+    Option,
     check_at_least,
     check_log,
     command,
@@ -26,6 +28,7 @@ from rl4dialog.commands.options import (
     split_option,
 )
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.pretrained import DTYPES
 
 _OUTPUT = output_option("output .jsonl file; an incomplete one is continued")
 
@@ -210,3 +213,51 @@ def _print_written(n_written: int, what: str, output: Path, other: str) -> None:
         print(f"{n_written} {what} written to {output}")
     else:
         print(f"{output} is already complete; choose another --output for {other}")
+
+
+def _prior_only(verb: str) -> Option:
+    return flag("--prior_only", f"{verb} the language model of a guided policy, without the values that guide it")
+
+
+@command(
+    "export",
+    "write a run's model as a GGUF file, for llama.cpp and programs based on it",
+    "docs/exporting.md",
+    "rl4dialog export --run runs/my_project/my_run --output model.gguf",
+    "rl4dialog export --run runs/my_project/my_run --output small.gguf --dtype q8_0",
+    options=[
+        RUN,
+        output_option("output .gguf file"),
+        option("--dtype", "number format of the weights (default: that of the saved model)", choices=DTYPES),
+        CHECKPOINT,
+        _prior_only("export"),
+        TRUST,
+        flag("--overwrite", "replace an existing output file"),
+    ],
+)
+def export(args: Namespace) -> None:
+    from rl4dialog.inference.gguf import export_gguf
+
+    export_gguf(
+        Path(args.run_path), args.output, args.dtype, args.checkpoint, args.prior_only, args.overwrite, args.trust
+    )
+
+
+@command(
+    "push_to_hub",
+    "publish a run's model on the Hugging Face Hub, with a model card",
+    "docs/after_a_run.md",
+    "rl4dialog push_to_hub --run runs/my_project/my_run --repo_id me/my_model --private",
+    options=[
+        RUN,
+        option("--repo_id", "repository on the hub, as user/name", required=True),
+        flag("--private", "make the repository private if it is new"),
+        _prior_only("publish"),
+        TRUST,
+        flag("--dry_run", "write the card and list the files, without uploading"),
+    ],
+)
+def push_to_hub(args: Namespace) -> None:
+    from rl4dialog.inference.publishing import push_to_hub
+
+    push_to_hub(Path(args.run_path), args.repo_id, args.private, args.dry_run, args.prior_only, args.trust)

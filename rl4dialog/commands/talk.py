@@ -180,8 +180,7 @@ def teach(args: Namespace) -> None:
 )
 def play(args: Namespace) -> None:
     from rl4dialog.inference.loading import load_policy
-    from rl4dialog.inference.playing import ModelHints, play_in_terminal
-    from rl4dialog.inference.simulation import chosen_player
+    from rl4dialog.inference.simulation import ModelHints, chosen_player, play_in_terminal
     from rl4dialog.serving.terminal import console_reader
 
     check_at_least(args, n=1)

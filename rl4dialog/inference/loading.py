@@ -60,7 +60,7 @@ from rl4dialog.training.building.policy import (
     policy_class,
 )
 from rl4dialog.training.building.texts import Lengths, asking, build_data, format_args, return_prefix, run_lengths
-from rl4dialog.training.talks import generate_texts
+from rl4dialog.training.evaluation import generate_texts
 
 _logger = logging.getLogger(__name__)
 Checkpoint = str | int | None

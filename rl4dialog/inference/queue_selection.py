@@ -28,8 +28,8 @@ from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.simulation import begin_conversing
 from rl4dialog.runs.progress import Progress
 from rl4dialog.scores.reward_models import RewardModel
+from rl4dialog.training.evaluation import is_kept
 from rl4dialog.training.random_state import random_states_kept
-from rl4dialog.training.talks import is_kept
 
 Strategy = Literal["random", "uncertain", "disagreement", "gap"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)

@@ -41,7 +41,7 @@ from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.rewards import reward_builder
-from rl4dialog.training.talks import compute_metrics
+from rl4dialog.training.evaluation import compute_metrics
 
 N_RESAMPLES = 500
 MIN_GROUPS = 20

@@ -1,10 +1,10 @@
-"""Writes conversations of a trained model, or of a scripted player, with the run's partner to a file."""
+"""Writes conversations of a trained model, of a scripted player, or of a person who plays, with the run's partner."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
+from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import RunConfig, text_config
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.files import ContinuedFile, Record
@@ -22,6 +23,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.data.conversations.record import ROLES, logged_record
+from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.rollouts.conversing import Conversing
@@ -30,12 +32,14 @@ from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number, number_table
 from rl4dialog.scores.conversation import ConversationMetric
+from rl4dialog.serving.terminal import PlayTerminal, ReadLine, Stopped, Write
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
+from rl4dialog.text.prompts import encode_reply
 from rl4dialog.text.tokenizer import tokenizer_hash
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.conversations import build_conversing, chosen_partners, plays_itself
+from rl4dialog.training.evaluation import is_kept
 from rl4dialog.training.random_state import random_states_kept
-from rl4dialog.training.talks import is_kept
 
 
 class WithoutModel(Assembly):
@@ -231,3 +235,57 @@ def simulated_dialogue(record: Record) -> Dialogue:
         for message in said
     )
     return Dialogue(record["sample_id"], turns, outcome=record["outcome"], ended_by=record["ended_by"])
+
+
+class ModelHints(Player):
+    """Says what a trained model would say."""
+
+    def __init__(self, loaded: LoadedPolicy) -> None:
+        if loaded.dialogue_format is None:
+            raise ConfigError(f"--hint: datapool {loaded.config.datapool.id!r} of the run contains no dialogues")
+        self._loaded, self._format = loaded, loaded.dialogue_format
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._persona, self._seed = persona_in(meta_info), seed
+
+    def say(self, history: list[str]) -> str:
+        prompt = self._format.prompt(self._format.context(history), self._persona)
+        return self._loaded.generate(prompt, seed=derive_seed(self._seed, "hint", len(history)))
+
+
+def play_in_terminal(
+    run: LoadedPolicy | WithoutModel,
+    hint: Player | None,
+    split: str,
+    n: int | None,
+    seed: int,
+    path: Path,
+    read_line: ReadLine,
+    write: Write,
+) -> None:
+    """Let a person play games about the samples of a split, after those that are in the file."""
+    partners = chosen_partners(run.config)
+    rules = PartnerRegistry.describe(partners[-1][0].id)[0] if partners else ""
+    write(f"You are the agent. The partner: {rules}\n")
+    terminal = PlayTerminal(_check(run), hint, read_line, write)
+    n_games = n or len(run.data.pools[split])
+    simulation = Simulation(run, split, n_games, seed, "person", lambda: terminal, (), 1, terminal.finish)
+    with suppress(Stopped):
+        simulate_to_file(simulation, path)
+    n_done = len(path.read_bytes().splitlines())
+    write(f"{n_done} of {n_games} games are in {path}; the same command continues after them.\n")
+
+
+def _check(run: LoadedPolicy | WithoutModel) -> Callable[[str], None]:
+    """What refuses a text that the tokens of the run's replies cannot write."""
+    tokenizer, n_tokens, end = run.tokenizer, run.lengths.reply, run.policy.end_of_turn
+    dialogue_format = run.data.pools["train"].dialogue_format
+
+    def check(text: str) -> None:
+        if dialogue_format is not None:
+            dialogue_format.check_said(text)
+        heard = end.reply_text(encode_reply(tokenizer, text, None, n_tokens))
+        if "".join(heard.split()) != "".join(text.split()):
+            raise ConfigError(f"this would be read as {heard!r} in the run's tokens, of which a reply has {n_tokens}")
+
+    return check

@@ -28,8 +28,7 @@ from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.serving.teaching import Answers, Situation, Teaching
 from rl4dialog.training.building.conversations import AnyPartner, build_partner
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.supervised.examples import SupervisedExample, build_examples
-from rl4dialog.training.supervised.fine_tuning import SupervisedLoss
+from rl4dialog.training.supervised import SupervisedExample, SupervisedLoss, build_examples
 
 _NO_LIMIT = 10**6
 TAUGHT = "taught"

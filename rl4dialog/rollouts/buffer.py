@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from rl4dialog.functional.advantages import SCALE_EPS
-from rl4dialog.functional.credit import Baseline, Credit, CreditRule, Episodes, RewardMeans
+from rl4dialog.functional.advantages import SCALE_EPS, Baseline, Credit, CreditRule, Episodes, RewardMeans
 from rl4dialog.functional.distributed import (
     all_gather_object,
     all_reduce_min,
@@ -38,7 +37,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         args: Arguments of stable-baselines3's ``RolloutBuffer``.
         normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
         credit, turn_gamma, turn_gae_lambda, value_gae_lambda, gae_horizon, baseline: See
-            :class:`~rl4dialog.functional.credit.CreditRule`. For turns, ``None`` is ``gamma`` and ``gae_lambda``.
+            :class:`~rl4dialog.functional.advantages.CreditRule`. For turns, ``None`` is ``gamma`` and ``gae_lambda``.
         kwargs: Keyword arguments of stable-baselines3's ``RolloutBuffer``.
 
     Attributes:

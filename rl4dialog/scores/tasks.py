@@ -10,7 +10,7 @@ from rl4dialog.core.protocols import MetricResult, RewardFunction
 from rl4dialog.scores.adapters import MetricReward
 from rl4dialog.scores.base import Batch, ReplyMetric, TextMetric, mean_of_known, meta_data_there
 from rl4dialog.tasks.comment_reply import MILD, POLITE, STRONG, rudeness_of
-from rl4dialog.tasks.random_walks.graph import WalkTask
+from rl4dialog.tasks.random_walks import WalkTask
 from rl4dialog.tasks.turn_goals import SMALL_TALK_GOAL, GoalChoice, chosen_goals, follows
 
 

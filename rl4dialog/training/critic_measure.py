@@ -22,15 +22,15 @@ from rl4dialog.core.errors import DataError, ModelError, PartnerError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, Sample
-from rl4dialog.functional.credit import CreditRule, Episodes
+from rl4dialog.functional.advantages import CreditRule, Episodes
 from rl4dialog.functional.statistics import bootstrap_intervals, spearman, split_half_reliability
 from rl4dialog.rollouts.conversing import Begun
 from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.runs.progress import Progress
 from rl4dialog.training.building.conversations import build_partner, conversing_with, why_unmeasured
 from rl4dialog.training.building.policy import all_arguments
+from rl4dialog.training.evaluation import is_kept
 from rl4dialog.training.random_state import random_states_kept
-from rl4dialog.training.talks import is_kept
 
 if TYPE_CHECKING:
     from rl4dialog.training.assembly import Assembly

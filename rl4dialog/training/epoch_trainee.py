@@ -31,7 +31,7 @@ from rl4dialog.training.building.policy import build_inference_policy, policy_cl
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 from rl4dialog.training.resumable_trainer import UNTRAINED, ResumableTrainer
-from rl4dialog.training.supervised.fine_tuning import (
+from rl4dialog.training.supervised import (
     build_training_arguments,
     finite_loss,
     run_supervised_trainer,

@@ -29,7 +29,7 @@ from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.data.labels import ACTS as ACT_NAMES
 from rl4dialog.scores.intent import IntentClassifier, gold_intents, intent_input, last_utterances
 from rl4dialog.training.resumable_trainer import ResumableTrainer, pad_labelled_texts, run_trainer
-from rl4dialog.training.supervised.fine_tuning import build_training_arguments
+from rl4dialog.training.supervised import build_training_arguments
 from rl4dialog.training.tiny_bert import TINY_BERT, architecture, tiny_bert, train_tokenizer
 
 _logger = logging.getLogger(__name__)

@@ -53,8 +53,7 @@ from rl4dialog.training.critic_measure import MIN_ITERATIONS, N_CONTINUATIONS, C
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 from rl4dialog.training.trainee import TextTrainee
-from rl4dialog.training.watch.checks import RunFacts
-from rl4dialog.training.watch.watcher import WatchCallback
+from rl4dialog.training.watch import RunFacts, WatchCallback
 
 _logger = logging.getLogger(__name__)
 PARTNER_FILE = "partner.safetensors"

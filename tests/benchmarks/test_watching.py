@@ -12,7 +12,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.plugins import load_imports
 from rl4dialog.experiments.quality.plan import load_plan, planned_runs
 from rl4dialog.training.building.components import check_components
-from rl4dialog.training.watch.checks import RunFacts
+from rl4dialog.training.watch import RunFacts
 
 FOLDER = Path(watching.__file__).parent / "watched_runs"
 

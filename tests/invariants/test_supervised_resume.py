@@ -12,7 +12,7 @@ from covering import quick
 from runs import assert_same_run, lines, make_config, run_folder, supervised, train, trained_run
 
 from rl4dialog import cli
-from rl4dialog.training.supervised.fine_tuning import SupervisedTrainer
+from rl4dialog.training.supervised import SupervisedTrainer
 
 N_STEPS = 6  # of an epoch
 

@@ -24,8 +24,14 @@ from rl4dialog.policies.decoding import UncachedCausalDecoder, decoded_log_probs
 from rl4dialog.policies.heads import head_is_plain
 from rl4dialog.policies.models import CACHED, REFUSED, UNCACHED, check_architecture
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollator, build_example_sets, build_examples
-from rl4dialog.training.supervised.fine_tuning import mean_loss, train_supervised
+from rl4dialog.training.supervised import (
+    IGNORED_LABEL,
+    PaddingCollator,
+    build_example_sets,
+    build_examples,
+    mean_loss,
+    train_supervised,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architectures.md").read_text(encoding="utf-8")
 TOKENIZER = make_tokenizer()

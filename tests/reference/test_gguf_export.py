@@ -5,8 +5,14 @@ import torch
 from gguf import MODEL_ARCH_NAMES, GGUFWriter
 from gguf_models import byte_level, llama3, qwen2, sentencepiece, tiny_model, with_marker
 
-from rl4dialog.inference.gguf.export import ARCHITECTURES, TEXTS, architecture_of, stored_weights, write_weights
-from rl4dialog.inference.gguf.vocabulary import add_vocabulary
+from rl4dialog.inference.gguf import (
+    ARCHITECTURES,
+    TEXTS,
+    add_vocabulary,
+    architecture_of,
+    stored_weights,
+    write_weights,
+)
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (pip install llama-cpp-python)")
 TOKENIZERS = {

@@ -17,7 +17,7 @@ from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.credit import Baseline
+from rl4dialog.functional.advantages import Baseline
 from rl4dialog.functional.distributed import (
     all_gather_object,
     all_reduce,

@@ -20,7 +20,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.envs.vectorize import worker_death_as_error
 from rl4dialog.functional import distributed
-from rl4dialog.functional.credit import Credit
+from rl4dialog.functional.advantages import Credit
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy, use_deepspeed
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer

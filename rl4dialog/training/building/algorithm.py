@@ -20,7 +20,7 @@ from rl4dialog.training.building.language_model import build_auxiliary_examples
 from rl4dialog.training.building.policy import policy_class, policy_kwargs, set_sampler
 from rl4dialog.training.building.rewards import build_reward_normalizer
 from rl4dialog.training.processes import sharding
-from rl4dialog.training.supervised.fine_tuning import SupervisedLoss
+from rl4dialog.training.supervised import SupervisedLoss
 
 if TYPE_CHECKING:
     from rl4dialog.training.assembly import Assembly

@@ -49,7 +49,7 @@ from rl4dialog.training.building.switching import switch_algorithm
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.reward_model.models import check_model_names
-from rl4dialog.training.supervised.fine_tuning import IGNORED_ARGS, build_training_arguments
+from rl4dialog.training.supervised import IGNORED_ARGS, build_training_arguments
 from rl4dialog.training.turn_level.environments import check_fits, check_turn_level
 
 

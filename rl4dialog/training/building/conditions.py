@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -17,7 +17,6 @@ from rl4dialog.catalog import (
     TaskRegistry,
     TurnAlgorithmRegistry,
 )
-from rl4dialog.core.conditions import Row, rows_met
 from rl4dialog.core.config import (
     TURN_GOALS,
     OfflineConfig,
@@ -40,6 +39,21 @@ from rl4dialog.training.building.conversations import abilities, chosen_partners
 from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs, own_policy_args, policy_class
 from rl4dialog.training.building.switching import OF_PPO
 from rl4dialog.training.processes import sharding
+
+Row = tuple[Callable[..., Any], str]
+
+
+def rows_met(rows: Iterable[Row], values: Mapping[str, Any]) -> Iterator[str]:
+    """Messages, with values filled in, of the rows whose conditions hold.
+
+    The parameters of a condition name the values that it reads. It does not hold if one is missing or ``None``.
+    """
+    known = {name: value for name, value in values.items() if value is not None}
+    for holds, message in rows:
+        names = inspect.signature(holds).parameters
+        if names.keys() <= known.keys() and holds(*(known[name] for name in names)):
+            yield message.format(**known)
+
 
 _PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
 _OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length", "once")

@@ -28,8 +28,7 @@ from rl4dialog.runs.run_folder import write_json
 from rl4dialog.text.tokenizer import encoding_key
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.texts import Texts, texts_of
-from rl4dialog.training.supervised.examples import ExampleSets, build_example_sets
-from rl4dialog.training.supervised.fine_tuning import memorised, warm_start
+from rl4dialog.training.supervised import ExampleSets, build_example_sets, memorised, warm_start
 
 N_HELD_OUT = 128
 """Number of val samples that tell whether a warm start memorises its data."""

@@ -18,11 +18,10 @@ from rl4dialog.policies.saving import weights_hash
 from rl4dialog.rollouts.talk import talk_of_one_reply
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
-from rl4dialog.training.evaluation import CONSTANT, RANDOM, trivial_scores
+from rl4dialog.training.evaluation import CONSTANT, RANDOM, compute_metrics, trivial_scores
 from rl4dialog.training.memory import MIB
-from rl4dialog.training.supervised.fine_tuning import memorised
-from rl4dialog.training.talks import compute_metrics
-from rl4dialog.training.watch.checks import BEST_ADVICE, FIRST_KL_TOLERANCE, already_best
+from rl4dialog.training.supervised import memorised
+from rl4dialog.training.watch import BEST_ADVICE, FIRST_KL_TOLERANCE, already_best
 
 # The prediction is off by up to a quarter (tests/end_to_end/test_memory.py).
 MEMORY_SHARE = 0.8

@@ -28,7 +28,7 @@ from rl4dialog.training.epoch_trainee import EpochTrainee
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.reward_model import models
-from rl4dialog.training.supervised.fine_tuning import build_training_arguments, finite_loss
+from rl4dialog.training.supervised import build_training_arguments, finite_loss
 
 
 class RewardModelTrainee(EpochTrainee):

@@ -16,7 +16,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.messages import read_messages
 from rl4dialog.data.rows import Row
 from rl4dialog.inference.batch_generation import read_prompts
-from rl4dialog.serving.api_request import ApiError, parse_request
+from rl4dialog.serving.api_server import ApiError, parse_request
 
 TEXTS = ["Hi!", "Hello.", "Tea?"]
 SPOKEN = [{"who": "Ann", "says": "Hi!"}, {"who": "Bob", "says": "Hello."}, {"who": "Ann", "says": "Tea?"}]

@@ -26,7 +26,7 @@ from rl4dialog.envs.gym_wrappers import make_resumable
 from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, ActVocabulary, DialogueAct
 from rl4dialog.tasks.dialogue_acts.outcome import TaskReward
-from rl4dialog.tasks.town_guide.world import town_guide
+from rl4dialog.tasks.town_guide import town_guide
 
 
 def rule_episode(env, seed):

@@ -17,7 +17,7 @@ from rl4dialog.core.errors import ConfigError, DataError, PartnerError
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.partners.http import HttpPartner
-from rl4dialog.tasks.guess_the_picture.partner import RandomPlayer
+from rl4dialog.tasks.guess_the_picture import RandomPlayer
 from rl4dialog.tasks.playing import play
 
 META = {"history": ["hello"], "topic": "tea"}

@@ -21,7 +21,7 @@ from rl4dialog.policies.answering import stream_reply
 from rl4dialog.policies.models import check_fits, ids_without_token, language_model_without_weights, load_language_model
 from rl4dialog.policies.value_guided import ValueGuidedCausalLMPolicy, ValueGuidedSeq2SeqLMPolicy
 from rl4dialog.policies.vllm_backend import VLLMBackend
-from rl4dialog.scores.judge_models import AnswerProbabilities
+from rl4dialog.scores.judge import AnswerProbabilities
 from rl4dialog.scores.perplexity import ReplyPerplexityMetric
 
 TOKENIZER = make_tokenizer()

@@ -12,9 +12,8 @@ from rl4dialog.catalog import InfoFnRegistry
 from rl4dialog.core.errors import ConfigError, PartnerError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.rollouts.collector import RolloutCollector
+from rl4dialog.rollouts.collector import InfoNumbers, RolloutCollector, RolloutStats, check_progress, numbers_in
 from rl4dialog.rollouts.kl_controllers import FixedKLController
-from rl4dialog.rollouts.statistics import InfoNumbers, RolloutStats, check_progress, numbers_in
 from rl4dialog.rollouts.task_rewards import RewardNormalizer, TaskRewards
 from rl4dialog.scores.composite import Linear
 

@@ -8,7 +8,7 @@ from replies import pay, state
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.scores import tasks
-from rl4dialog.tasks.random_walks.graph import Graph, WalkTask
+from rl4dialog.tasks.random_walks import Graph, WalkTask
 
 
 def test_scores_of_texts_made_by_hand():

@@ -17,9 +17,9 @@ from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History, encode_prompt, encode_reply, encoder_of, with_turns
-from rl4dialog.training import evaluation, talks
+from rl4dialog.training import evaluation
 from rl4dialog.training.building.texts import Lengths
-from rl4dialog.training.supervised.examples import build_examples
+from rl4dialog.training.supervised import build_examples
 
 SAID = ["i like tea", "do you ?", "yes , i do", "and the sea ?", "no , i do not"]
 
@@ -157,9 +157,9 @@ def test_rollouts_evaluations_chats_and_examples_read_the_same(is_plain, monkeyp
     )
     read = []
     policy = types.SimpleNamespace(end_of_turn=form.end, language_model=None)
-    monkeypatch.setattr(talks, "generate_texts", lambda policy, ids, kwargs: read.extend(ids) or [""] * len(ids))
+    monkeypatch.setattr(evaluation, "generate_texts", lambda policy, ids, kwargs: read.extend(ids) or [""] * len(ids))
     evaluator = types.SimpleNamespace(_texts=types.SimpleNamespace(lengths=lengths))
-    talks.give_replies(evaluation.Evaluator._prompts(evaluator, policy, [sample]), None, policy, [sample], [0], {})
+    evaluation.give_replies(evaluation.Evaluator._prompts(evaluator, policy, [sample]), None, policy, [sample], [0], {})
     ids = env.state.prompt_ids
     assert len(ids) <= P and decoded(form.tokenizer, ids).endswith(f"{SAID[-1]} <EOU>")
     assert ids == LoadedPolicy.prompt_ids(loaded, sample.prompt_or_input_text)

@@ -25,8 +25,7 @@ from rl4dialog.rollouts.talk import Reply, Talk, talk_of_one_reply
 from rl4dialog.scores.intent import IntentAccuracyMetric
 from rl4dialog.scores.overlap import ChrfMetric, TerMetric
 from rl4dialog.training.building.texts import Lengths, Texts
-from rl4dialog.training.evaluation import CONSTANT, RANDOM, Evaluator, judged, trivial_scores
-from rl4dialog.training.talks import ValueNumbers
+from rl4dialog.training.evaluation import CONSTANT, RANDOM, Evaluator, ValueNumbers, judged, trivial_scores
 from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch
 
 

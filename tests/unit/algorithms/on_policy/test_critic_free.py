@@ -13,7 +13,7 @@ from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO, Reinforce
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.functional.credit import RewardMeans
+from rl4dialog.functional.advantages import RewardMeans
 
 
 def make(algorithm, n_envs=4, **kwargs):

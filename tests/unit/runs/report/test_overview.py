@@ -8,7 +8,7 @@ from rl4dialog.runs.report.overview import Warning, facts, missing, run_warnings
 
 LOG = """\
 2026-01-02 10:00:00,000 INFO rl4dialog.progress: start
-2026-01-02 10:00:05,000 WARNING rl4dialog.training.watch.watcher: iteration 7: KL is negative (negative_kl). Do this.
+2026-01-02 10:00:05,000 WARNING rl4dialog.training.watch: iteration 7: KL is negative (negative_kl). Do this.
 2026-01-02 10:00:06,000 WARNING rl4dialog.data: dropped 3 samples
 Traceback (most recent call last):
 2026-01-02 10:00:07,000 WARNING rl4dialog.data: dropped 3 samples

@@ -13,7 +13,7 @@ from worlds import DATABASE, tiny_world
 from rl4dialog.core.errors import DataError
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, GoalStatistics, Shape, shape_of
 from rl4dialog.tasks.dialogue_acts.ontology import satisfies
-from rl4dialog.tasks.town_guide.world import town_guide
+from rl4dialog.tasks.town_guide import town_guide
 
 WORLD = tiny_world()
 TABLE = DomainGoal({"food": "thai", "area": "north"}, {"food": "indian"}, ("phone",), {"day": "friday", "people": "2"})

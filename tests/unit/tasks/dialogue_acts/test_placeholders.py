@@ -25,7 +25,7 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     DialogueAct,
 )
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE
-from rl4dialog.tasks.town_guide.world import town_guide
+from rl4dialog.tasks.town_guide import town_guide
 
 TEMPLATES = tiny_world().templates
 

@@ -10,7 +10,7 @@ from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.ontology import Database
 from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
 from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, CorpusTurn, make_world
-from rl4dialog.tasks.town_guide.world import town_guide
+from rl4dialog.tasks.town_guide import town_guide
 
 # Values with what separates sentences, items and nouns.
 VENUES = [

@@ -15,7 +15,7 @@ from rl4dialog.tasks.dialogue_acts.ontology import Database
 from rl4dialog.tasks.dialogue_acts.placeholders import with_placeholders
 from rl4dialog.tasks.dialogue_acts.text_task import AgendaUserPartner, TaskDialogues
 from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, CorpusTurn, make_world
-from rl4dialog.tasks.town_guide.world import town_guide
+from rl4dialog.tasks.town_guide import town_guide
 
 
 @cache

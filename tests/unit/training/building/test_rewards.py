@@ -22,7 +22,7 @@ from rl4dialog.scores.overlap import ChrfMetric
 from rl4dialog.scores.parts import AsyncReward, FunctionReward
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.building.rewards import RewardColumns, build_metrics, build_scorer, mean_reward
-from rl4dialog.training.talks import compute_metrics
+from rl4dialog.training.evaluation import compute_metrics
 
 TOOLKIT = {"tokenizer": None, "async_calls": AsyncCalls()}
 

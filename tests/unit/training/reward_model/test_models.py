@@ -26,7 +26,7 @@ from rl4dialog.training.reward_model.models import (
     encode_judged,
     pad_judged,
 )
-from rl4dialog.training.supervised.fine_tuning import build_training_arguments
+from rl4dialog.training.supervised import build_training_arguments
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 
 

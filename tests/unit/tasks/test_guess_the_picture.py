@@ -1,41 +1,196 @@
 """Penalties, guesser, partner and players."""
 
+import functools
 import math
+import pickle
 import random
 import statistics
 import typing
 
 import pytest
+from other_processes import assert_other_processes_make_the_same
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import AGENT, PartnerReply
-from rl4dialog.tasks.guess_the_picture.partner import (
+from rl4dialog.core.types import AGENT, PARTNER, PartnerReply
+from rl4dialog.tasks.guess_the_picture import (
+    ATTRIBUTES,
+    NO,
+    NOT_SEEN,
+    NOT_UNDERSTOOD,
+    OPEN_QUESTIONS,
+    PROBABLY,
+    PROBABLY_NOT,
+    QUESTIONS,
+    VIEWS,
+    YES,
+    YES_NO_QUESTIONS,
     Guesser,
     GuessThePicture,
     GuessThePicturePartner,
     InformedPlayer,
     OpenPlayer,
     RandomPlayer,
+    Scene,
     YesNoPenalty,
     all_values,
+    answer,
     data_player,
     is_penalized,
-    values_left_by,
-)
-from rl4dialog.tasks.guess_the_picture.scenes import (
-    ATTRIBUTES,
-    NOT_SEEN,
-    NOT_UNDERSTOOD,
-    OPEN_QUESTIONS,
-    PROBABLY,
-    QUESTIONS,
-    YES,
-    answer,
     parse,
     scene_table,
+    table_of,
+    values_left,
+    values_left_by,
 )
 from rl4dialog.tasks.playing import play
+
+
+def test_seed_decides_and_a_longer_table_starts_alike():
+    assert scene_table(30, 1) == scene_table(60, 1)[:30] != scene_table(30, 2)
+    assert_other_processes_make_the_same(functools.partial(scene_table, 20, 3))
+
+
+@pytest.mark.parametrize(
+    "meta_info",
+    [
+        *({}, {"scene": 0}, {"scene": 5, "table": {"n_scenes": 5, "seed": 0}}, {"scene": 0, "table": [5, 0]}),
+        *({"scene": "0", "table": {"n_scenes": 5, "seed": 0}}, {"scene": 0, "table": {"n_scenes": 5}}),
+        *({"scene": True, "table": {"n_scenes": 5, "seed": 0}}, {"scene": -1, "table": {"n_scenes": 5, "seed": 0}}),
+    ],
+)
+def test_sample_without_a_scene_has_no_table(meta_info):
+    assert table_of(meta_info) is None
+
+
+AT_NIGHT = Scene(
+    "a picture at night",
+    {"thing": "a dog", "color": "brown", "number": "two", "place": "in a park", "weather": "snowy", "person": "a girl"},
+    impression=0,
+)
+
+
+def test_there_is_an_open_question_a_group_and_each_value_for_every_attribute():
+    assert all(parse(q.text) is parse(q.text.upper().replace(" ?", "?")) is q for q in QUESTIONS)
+    n_values = sum(len(attribute.values) for attribute in ATTRIBUTES.values())
+    assert (len(OPEN_QUESTIONS), len(YES_NO_QUESTIONS)) == (6, 6 + n_values)
+    assert len({question.words for question in QUESTIONS}) == len(QUESTIONS)
+    assert [question.is_broad for question in QUESTIONS].count(True) == 6
+
+
+@pytest.mark.parametrize(
+    ("asked", "brief", "in_sentences"),
+    [
+        ("what is it ?", "a dog", "it is a dog"),
+        ("how many are there ?", "two", "there are two"),
+        ("where is it ?", "in a park", "it is in a park"),
+        ("who is there ?", "a girl", "there is a girl"),
+        ("is it an animal ?", "yes", "yes , it is"),
+        ("is it a car ?", "no", "no , it is not"),
+        ("are there two ?", "yes", "yes , there are"),
+        ("are there more than four ?", "no", "no , there are not"),
+        ("is there a child ?", "yes", "yes , there is"),
+        ("what color is it ?", NOT_SEEN, NOT_SEEN),
+        ("is it brown ?", NOT_SEEN, NOT_SEEN),
+        ("is it a dark color ?", PROBABLY, PROBABLY),
+        ("how is the weather ?", NOT_SEEN, NOT_SEEN),
+        ("is it snowy ?", NOT_SEEN, NOT_SEEN),
+        ("is the weather bad ?", PROBABLY, PROBABLY),
+    ],
+)
+def test_answers_about_a_picture_at_night(asked, brief, in_sentences):
+    question = parse(asked)
+    assert answer(question, AT_NIGHT, False) == brief
+    assert answer(question, AT_NIGHT, True) == in_sentences
+
+
+@pytest.mark.parametrize("in_sentences", [False, True])
+def test_answers_are_understood_as_what_is_true(in_sentences):
+    for scene in scene_table(60, 0):
+        for question in QUESTIONS:
+            left = values_left(question, answer(question, scene, in_sentences))
+            assert (left is not None) == question.is_answered(VIEWS[scene.view])
+            if left is not None:
+                assert scene.values[question.attribute] in left < set(ATTRIBUTES[question.attribute].values)
+
+
+def test_open_answers_leave_one_value_and_others_a_part():
+    color, dark, red = map(parse, ("what color is it ?", "is it a dark color ?", "is it red ?"))
+    others = {"yellow", "white", "black", "brown", "blue"}
+    assert values_left(color, "red") == values_left(color, "it is red") == {"red"}
+    assert values_left(dark, PROBABLY) == {"black", "brown", "blue"}
+    assert values_left(dark, "no , it is not") == values_left(dark, PROBABLY_NOT) == {"red", "yellow", "white"}
+    assert values_left(red, NO) == others
+    for question in (color, dark, red):
+        assert all(values_left(question, text) is None for text in (NOT_SEEN, NOT_UNDERSTOOD, "", "a dog"))
+    assert values_left(color, YES) is None and values_left(red, "red") is None
+
+
+N = 200
+
+
+def prepared(split="train", **args):
+    return GuessThePicture.prepare(split, **{"n_train": N, "n_val": N, "n_test": N, **args})
+
+
+def samples(split="train", **args):
+    return [sample for sample, _ in prepared(split, **args)]
+
+
+def questions(sample):
+    return [*sample.references, *sample.meta_data["continuation"][1::2]]
+
+
+def test_samples_ask_for_the_first_question_about_a_scene_that_the_guesser_does_not_expect():
+    games = samples()
+    assert len({sample.id for sample in games}) == N
+    for sample in games:
+        scene = scene_table(200, 0)[sample.meta_data["scene"]]
+        assert scene.impression == 0 and scene.view in VIEWS
+        assert sample.meta_data["history"] == [scene.view] and sample.prompt_or_input_text == f"{scene.view} <EOU>"
+        assert len(sample.references) == 1 and all(map(parse, questions(sample)))
+    assert len({sample.meta_data["scene"] for sample in games}) > 40
+
+
+@pytest.mark.parametrize("kind", ["none", "hard", "soft", "conservative"])
+def test_conversations_are_the_samples_with_the_rewards_of_the_game(kind):
+    pool = prepared(yes_no_penalty=kind)
+    found = list(pool.conversations())
+    assert [game.id for game in found] == [sample.id for sample, _ in pool]
+    for game, (sample, _) in zip(found, pool, strict=True):
+        assert game.n_given == 1 and game.terminated and game.meta_data == sample.meta_data
+        assert [turn.text for turn in game.said] == [*sample.references, *sample.meta_data["continuation"]]
+        assert [turn.speaker for turn in game.turns] == [PARTNER, AGENT] * (len(game.turns) // 2) + [PARTNER]
+        own, answers = game.said[::2], game.said[1::2]
+        assert all(turn.reward == 0 for turn in answers) and game.turns[0].reward == 0
+        for i, (turn, heard) in enumerate(zip(own, answers, strict=True)):
+            paid = (-1.0 if i < len(own) - 1 else 0.0) + (-2.0 if is_penalized(heard.text, kind) else 0.0)
+            assert turn.reward == paid
+        assert game.outcome["success"] == 1.0 or len(own) == 10
+
+
+def test_conversations_can_be_read_twice_and_in_parts():
+    pool = prepared()
+    assert list(pool.conversations()) == list(pool.conversations())
+    first, second = pool.split([0.25, 0.75])
+    assert [*first.conversations(), *second.conversations()] == list(pool.conversations())
+    assert list(pickle.loads(pickle.dumps(first)).conversations()) == list(first.conversations())
+
+
+def test_share_of_open_players_changes_the_games():
+    opens = {question.text for question in OPEN_QUESTIONS}
+    assert all(set(questions(sample)) <= opens for sample in samples(open_share=1))
+    mixed = [set(questions(sample)) <= opens for sample in samples()]
+    assert 0.4 * N < sum(mixed) < 0.65 * N
+    assert sum(set(questions(sample)) <= opens for sample in samples(open_share=0.0)) < 0.1 * N
+
+
+@pytest.mark.parametrize("max_rounds", [1, 4, 12])
+def test_games_have_at_most_max_rounds(max_rounds):
+    games = list(prepared(max_rounds=max_rounds, open_share=0.0).conversations())
+    assert max(len(game.texts(AGENT)) for game in games) == max_rounds
+    assert all(game.said[-2].reward == 0.0 for game in games)
+
 
 # The kinds that penalize an answer; each kind includes those before it.
 ANSWERS = {

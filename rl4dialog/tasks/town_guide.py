@@ -1,4 +1,4 @@
-"""The world of the town guide: a generated town, goals of its visitors, and a corpus of simulated dialogues.
+"""The town guide, a task in dialogue acts without files: a generated town, goals of visitors, and simulated dialogues.
 
 All names are made up. Every goal is drawn around entities of the town, so its final constraints can always be
 satisfied. The domains of a goal share one trip: its day, its number of people and, more often than not, its area and

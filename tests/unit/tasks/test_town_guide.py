@@ -11,7 +11,7 @@ from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.dialogue import RulePolicy
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text, problems
 from rl4dialog.tasks.dialogue_acts.templates import Templates
-from rl4dialog.tasks.town_guide.world import HOTEL, RESTAURANT, TAXI, WORDS, draw_goals, make_town, town_guide
+from rl4dialog.tasks.town_guide import HOTEL, RESTAURANT, TAXI, WORDS, draw_goals, make_town, town_guide
 
 
 @pytest.fixture(scope="module")

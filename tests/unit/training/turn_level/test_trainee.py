@@ -12,7 +12,7 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ModelError
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.turn_level.environments import build_turn_level_algorithm
-from rl4dialog.training.turn_level.state import capture_state, restore_state, save_state
+from rl4dialog.training.turn_level.trainee import capture_state, restore_state, save_state
 
 
 def dqn(net_arch=8):

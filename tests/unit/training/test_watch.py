@@ -14,8 +14,7 @@ from tqdm import tqdm
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs.run_folder import WARNINGS_FILE, RunFolder
-from rl4dialog.training.watch.checks import RunFacts, already_best
-from rl4dialog.training.watch.watcher import CHECKS, QUIET_ITERATIONS, WatchCallback, Watcher
+from rl4dialog.training.watch import CHECKS, QUIET_ITERATIONS, RunFacts, WatchCallback, Watcher, already_best
 
 N_ITERATIONS = 40
 FACTS = RunFacts(target_kl=0.1, max_turns=8)

@@ -1,1 +1,0 @@
-"""GGUF files of trained models, for llama.cpp and the programs that are built on it."""

@@ -1,1 +1,0 @@
-"""Shortest paths, to be learned from random walks on a graph."""

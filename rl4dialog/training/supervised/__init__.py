@@ -1,1 +1,0 @@
-"""Supervised fine-tuning: complete runs and warm starts."""

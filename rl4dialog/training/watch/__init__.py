@@ -1,1 +1,0 @@
-"""Checks of a running run's logged values."""
