@@ -29,13 +29,22 @@ from rl4dialog.core.feedback import QueuedReplies, append_feedback, read_pairs, 
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.ratings import judged_dialogue
 from rl4dialog.data.small_talk.pool import BEST_N_WORDS, PER_WORD, QUESTION, SimulatedPerson, utility
-from rl4dialog.experiments.improvement.running import Plan, improve, make_plan, train_stage, write_files
-from rl4dialog.experiments.improvement.stages import COMPARISON, POLICY, REWARD_MODEL, read_verdict
+from rl4dialog.experiments.improvement import (
+    COMPARISON,
+    POLICY,
+    REWARD_MODEL,
+    Plan,
+    improve,
+    make_plan,
+    read_verdict,
+    train_stage,
+    write_files,
+)
 from rl4dialog.experiments.own_process import run_command
 from rl4dialog.functional.statistics import Estimate
+from rl4dialog.inference.loading import read_run_config
 from rl4dialog.inference.model_comparison import compare_models
 from rl4dialog.inference.queue_selection import STRATEGIES
-from rl4dialog.inference.saved_run import read_run_config
 from rl4dialog.runs.reading import Predictions, pair, read_run
 from rl4dialog.runs.report.metrics import sample_estimate
 from rl4dialog.runs.report.pages import KL

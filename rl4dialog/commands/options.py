@@ -201,7 +201,7 @@ def _chosen_config(args: Namespace) -> RunConfig:
         raise ConfigError("--config_path works only with --model; a run has its own config, which --set can override")
 
     from rl4dialog.core.config import TurnLevelConfig
-    from rl4dialog.inference.saved_run import read_run_config
+    from rl4dialog.inference.loading import read_run_config
     from rl4dialog.training.building.components import check_components
 
     config = read_run_config(Path(args.run_path).expanduser(), args.overrides, args.trust)
@@ -234,8 +234,7 @@ def load_compared(args: Namespace) -> LoadedPolicy:
     if args.compare_checkpoint is not None:
         raise ConfigError(f"--compare_checkpoint works only with a run, and {args.compare} is not a run folder")
 
-    from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.inference.saved_run import read_run_config
+    from rl4dialog.inference.loading import LoadedPolicy, read_run_config
 
     run = args.run_path and Path(args.run_path).expanduser()
     config = read_config(args) if run is None else read_run_config(run, trust=args.trust)

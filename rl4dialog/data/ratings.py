@@ -1,4 +1,4 @@
-"""Human ratings of dialogues and replies: prepared datasets, a format of JSON lines, and files of user feedback; files for other uses.
+"""Human ratings of dialogues and replies: prepared datasets, JSON lines, user feedback; and files for other uses.
 
 A line of a ratings file is a conversation in ``messages`` (``role`` and ``content``), with ``ratings`` by name: of the
 conversation, beside ``messages``, or of single replies, in messages of the assistant. Optional are its ``id``, and the

@@ -12,8 +12,7 @@ from torch import Tensor
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.replies import Replies
-from rl4dialog.inference.loading import LoadedPolicy
-from rl4dialog.inference.saved_run import check_learns_v
+from rl4dialog.inference.loading import LoadedPolicy, check_learns_v
 from rl4dialog.policies.answering import PartialReply, stream_reply, whole_reply
 from rl4dialog.policies.generation import TokenDetails, without_beams
 from rl4dialog.scores.scoring import ReplyScores

@@ -19,7 +19,7 @@ from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig, TextConfig
 from rl4dialog.core.errors import HubError, RunFolderError
 from rl4dialog.core.pretrained import PRETRAINED
-from rl4dialog.inference.saved_run import check_without_values, read_text_config
+from rl4dialog.inference.loading import check_without_values, read_text_config
 from rl4dialog.policies.value_guided import GUIDANCE_FILES
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.run_folder import MODEL_FOLDER, read_result, write_text

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from rl4dialog.core.pretrained import load_model
-from rl4dialog.inference.saved_run import model_folder, read_text_config
+from rl4dialog.inference.loading import model_folder, read_text_config
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.training.doctor.subject import Finding

@@ -19,8 +19,8 @@ from rl4dialog.core.types import AGENT, SPEAKERS
 from rl4dialog.data.conversations.record import ROLES, VERSION
 from rl4dialog.data.pool import check_split
 from rl4dialog.envs.vectorize import close
+from rl4dialog.inference.loading import find_checkpoint, model_folder, read_run_config
 from rl4dialog.inference.offline_evaluation import check_is_new, make_folder, print_metrics
-from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_run_config
 from rl4dialog.inference.simulation import write_simulated
 from rl4dialog.policies.saving import load_plain_policy
 from rl4dialog.runs.reading import TURNS_KEY

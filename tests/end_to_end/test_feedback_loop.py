@@ -10,7 +10,7 @@ import pytest
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_pairs
-from rl4dialog.experiments.improvement import running
+from rl4dialog.experiments import improvement
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "feedback_loop.py"
 QUICK = [
@@ -27,7 +27,7 @@ def test_selected_rounds_and_ppo_on_the_utility(plain_run, tmp_path, monkeypatch
         return main(arguments)
 
     monkeypatch.setattr(loop, "run_command", run_command)
-    monkeypatch.setattr(running, "run_command", run_command)
+    monkeypatch.setattr(improvement, "run_command", run_command)
     output = tmp_path / "loop"
 
     def run_script(*flags):

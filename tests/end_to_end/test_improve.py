@@ -10,7 +10,7 @@ import yaml
 from feedback_files import correction, mixed_feedback, preference, rating, write_feedback
 
 from rl4dialog.cli import main
-from rl4dialog.experiments.improvement import running
+from rl4dialog.experiments import improvement
 from rl4dialog.runs.reading import read_run
 
 QUICK = (
@@ -34,7 +34,7 @@ def trained(monkeypatch):
         names.append(arguments[-1])
         return main(arguments)
 
-    monkeypatch.setattr(running, "run_command", run_command)
+    monkeypatch.setattr(improvement, "run_command", run_command)
     return names
 
 
@@ -90,16 +90,16 @@ def test_judgements_of_empty_replies_are_no_reason_for_ppo(improve, capsys, tmp_
 
 
 def test_force_runs_ppo_and_an_interrupted_improvement_continues(improve, trained, tmp_path, run, monkeypatch):
-    train = running.run_command
+    train = improvement.run_command
 
     def interrupted(arguments):
         return 75 if arguments[-1] == "policy" else train(arguments)
 
     given = mixed_feedback(5)
-    monkeypatch.setattr(running, "run_command", interrupted)
+    monkeypatch.setattr(improvement, "run_command", interrupted)
     assert improve(given, "--force", *QUICK) == 2
     assert trained == ["reward_model", "corrections"]
-    monkeypatch.setattr(running, "run_command", train)
+    monkeypatch.setattr(improvement, "run_command", train)
     assert improve(given, "--force", *QUICK) == 0
     assert trained == ["reward_model", "corrections", "policy"]
     better = tmp_path / "better"

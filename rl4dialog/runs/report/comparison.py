@@ -28,8 +28,7 @@ from rl4dialog.runs.report.metrics import (
     sample_intervals,
     student_interval,
 )
-from rl4dialog.runs.report.overview import run_warnings, subtitle
-from rl4dialog.runs.report.pages import Picture, write_page
+from rl4dialog.runs.report.pages import Picture, run_warnings, subtitle, write_page
 from rl4dialog.runs.report.samples import sample_set
 from rl4dialog.runs.run_folder import run_state
 from rl4dialog.runs.summary import is_headline

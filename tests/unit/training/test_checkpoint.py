@@ -8,7 +8,7 @@ from runs import make_config
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
-from rl4dialog.inference.saved_run import find_checkpoint
+from rl4dialog.inference.loading import find_checkpoint
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.training.checkpoint import (
     Checkpoint,

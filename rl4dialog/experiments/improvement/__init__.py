@@ -1,1 +1,0 @@
-"""Improvement of a run's model by feedback: reward model, corrections, PPO and comparison, stage by stage."""
