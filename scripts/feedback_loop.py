@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from rl4dialog.core.config import text_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.core.feedback import QueuedReplies, append_feedback, read_pairs, write_queue
+from rl4dialog.core.files import write_json
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.ratings import judged_dialogue
 from rl4dialog.data.small_talk.pool import BEST_N_WORDS, PER_WORD, QUESTION, SimulatedPerson, utility
@@ -48,7 +49,6 @@ from rl4dialog.inference.queue_selection import STRATEGIES
 from rl4dialog.runs.reading import Predictions, pair, read_run
 from rl4dialog.runs.report.metrics import sample_estimate
 from rl4dialog.runs.report.pages import KL
-from rl4dialog.runs.run_folder import write_json
 from rl4dialog.scores.reward_models import KEY, load_reward_model
 
 _ARGUMENTS = ("run", "strategy", "n_held_out", "temperature", "error_rate", "seed")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rl4dialog.core.config import ON_POLICY, OnPolicyConfig, load_config
+from rl4dialog.core.files import write_json
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.building.components import check_components
 from rl4dialog.training.building.conditions import refuse_useless
 

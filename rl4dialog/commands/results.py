@@ -121,11 +121,12 @@ def evaluate(args: Namespace) -> None:
 def critic(args: Namespace) -> None:
     check_at_least(args, n_states=10, n_continuations=2, n_ordered=0)
 
+    from rl4dialog.core.files import write_json
     from rl4dialog.inference.loading import find_checkpoint
     from rl4dialog.inference.offline_evaluation import print_metrics
     from rl4dialog.runs.plots import plot_calibration
     from rl4dialog.runs.report.pages import write_report
-    from rl4dialog.runs.run_folder import CRITIC_MEASURE_FILE, write_json
+    from rl4dialog.runs.run_folder import CRITIC_MEASURE_FILE
     from rl4dialog.training.critic_measure import CriticMeasure, critic_statistics
 
     loaded = load_model(Namespace(**vars(args), model=None, config_path=None))

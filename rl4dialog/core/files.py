@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import Enum
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -82,7 +84,9 @@ def naming_errors(path: Path, advice: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFolderError(f"{path} cannot be written: {error.strerror or error}{advice}") from error
+        is_file = error.errno in (errno.ENOTDIR, errno.EEXIST)
+        cause = "a part of the path is a file, not a folder" if is_file else error.strerror or error
+        raise RunFolderError(f"{path} cannot be written: {cause}{advice}") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -127,6 +131,37 @@ def replaced(path: str | os.PathLike[str], ending: str = ".tmp") -> Iterator[Pat
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def write_json(path: Path, obj: Any, advice: str = "") -> None:
+    """Write an object as indented JSON to a file, atomically; for the advice, see `naming_errors`."""
+    write_text(path, json.dumps(to_plain(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n", advice)
+
+
+def write_text(path: Path, text: str, advice: str = "") -> None:
+    """Write a text file atomically; for the advice, see `naming_errors`."""
+    with naming_errors(path, advice), replaced(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def to_plain(obj: Any) -> Any:
+    """Convert an object to JSON types: arrays to lists, NaN and infinities to ``None``, unknown objects to text."""
+    if isinstance(obj, Enum):
+        return to_plain(obj.value)
+    if obj is None or isinstance(obj, (bool, int)):
+        return obj
+    if isinstance(obj, float):
+        return float(obj) if math.isfinite(obj) else None
+    if isinstance(obj, Mapping):
+        return {str(to_plain(key)): to_plain(value) for key, value in obj.items()}
+    if isinstance(obj, (list, tuple)):
+        return list(map(to_plain, obj))
+    if isinstance(obj, (set, frozenset)):
+        return sorted(map(to_plain, obj), key=str)
+    # Numpy and torch scalars and arrays, without importing either library.
+    if callable(getattr(obj, "tolist", None)):
+        return to_plain(obj.tolist())
+    return str(obj)
 
 
 def wait_for_lock(handle: int) -> None:
@@ -188,7 +223,7 @@ def append_whole(file: BinaryIO, data: bytes, sync: bool = False) -> None:
     end = file.seek(0, os.SEEK_END)
     try:
         if file.write(data) != len(data):
-            raise OSError(errno.ENOSPC, "no space left on the disk")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if sync:
             os.fsync(file.fileno())
     except OSError:

@@ -185,6 +185,15 @@ def import_object(entry: str) -> Any:
     return getattr(importlib.import_module(module_name), name)
 
 
+def optional_module(name: str, extra: str, what: str, otherwise: str = "") -> Any:
+    """A module of an optional package; a `ConfigError` says what needs it and how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        cure = f"pip install 'rl4dialog[{extra}]' ({error}){otherwise}"
+        raise ConfigError(f"{what} needs the package {name.partition('.')[0]}: {cure}") from error
+
+
 def _as_text(parameter: inspect.Parameter) -> str:
     """Format a parameter with its default, in YAML notation if that is simple."""
     if inspect.isclass(parameter.default) and parameter.default is not parameter.empty:

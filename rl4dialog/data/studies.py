@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from rl4dialog.core.arguments import parsed
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback import Feedback, QueuedReplies, queue_id, read_feedback
-from rl4dialog.core.files import naming_errors, replaced, write_records
+from rl4dialog.core.files import naming_errors, replaced, write_json, write_records
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.ratings import FEEDBACK_RATING, conversation_of, latest
@@ -141,8 +140,7 @@ def write_results(source: Path, folder: Path) -> dict[str, Any]:
     rows = [replace(each, rater=None, study=None).record() for each in majorities.values() if each is not None]
     rows = [_rated(votes) for votes in items.values()] if scale else rows
     write_records(folder / "items.jsonl", rows)
-    with naming_errors(folder), replaced(folder / "summary.json") as temporary:
-        temporary.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / "summary.json", summary)
     with (
         naming_errors(folder),
         replaced(folder / "answers.csv") as temporary,

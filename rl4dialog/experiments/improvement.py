@@ -20,7 +20,7 @@ import yaml
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig, parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
 from rl4dialog.core.feedback import counted
-from rl4dialog.core.files import file_hash, json_object, naming_errors
+from rl4dialog.core.files import file_hash, json_object, naming_errors, write_json, write_text
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.types import is_number
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
@@ -38,8 +38,6 @@ from rl4dialog.runs.run_folder import (
     REPORT_FILE,
     RESULT_FILE,
     is_complete,
-    write_json,
-    write_text,
 )
 from rl4dialog.scores.reward_models import KEY as SCORE
 from rl4dialog.scores.reward_models import reward_model_folder

@@ -16,10 +16,9 @@ import yaml
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
-from rl4dialog.core.files import naming_errors
+from rl4dialog.core.files import naming_errors, write_text
 from rl4dialog.core.yaml_loader import shipped_path
 from rl4dialog.data.rows import Row, read_rows, table_suffix
-from rl4dialog.runs.run_folder import write_text
 from rl4dialog.training.building.components import import_and_check
 
 CHAT_MODEL, TINY_MODEL = "builtin/smollm2-135m-instruct", "builtin/tiny-gpt2"

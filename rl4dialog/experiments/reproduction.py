@@ -17,7 +17,7 @@ from rich.text import Text
 from safetensors.torch import load_file
 
 from rl4dialog.core.errors import DataError, RunFolderError
-from rl4dialog.core.files import json_value
+from rl4dialog.core.files import json_value, write_json
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.own_process import run_command, train_arguments
@@ -30,7 +30,6 @@ from rl4dialog.runs.run_folder import (
     ROLLOUT_INFO_FILE,
     TRAINING_INFO_FILE,
     read_result,
-    write_json,
 )
 from rl4dialog.runs.summary import table_style
 from rl4dialog.runs.trust import refuse_code

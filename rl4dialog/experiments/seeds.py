@@ -14,10 +14,11 @@ from rich.text import Text
 
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.files import write_json
 from rl4dialog.experiments.own_process import Command, run_all
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.report.metrics import mean_estimate
-from rl4dialog.runs.run_folder import is_complete, read_result, write_json
+from rl4dialog.runs.run_folder import is_complete, read_result
 from rl4dialog.runs.summary import format_interval, format_number, is_headline, number_table
 
 

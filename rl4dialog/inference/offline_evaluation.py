@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.core.files import write_json
 from rl4dialog.data.pool import check_split
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.inference.loading import LoadedPolicy
-from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_interval, format_number, is_headline, number_table, print_players
 
 

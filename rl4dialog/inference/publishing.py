@@ -18,11 +18,12 @@ from rich.text import Text
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig, TextConfig
 from rl4dialog.core.errors import HubError, RunFolderError
+from rl4dialog.core.files import write_text
 from rl4dialog.core.pretrained import PRETRAINED
 from rl4dialog.inference.loading import check_without_values, read_text_config
 from rl4dialog.policies.value_guided import GUIDANCE_FILES
 from rl4dialog.runs.provenance import read_provenance
-from rl4dialog.runs.run_folder import MODEL_FOLDER, read_result, write_text
+from rl4dialog.runs.run_folder import MODEL_FOLDER, read_result
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.building.policy import is_guided, policy_class
 

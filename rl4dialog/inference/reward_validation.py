@@ -24,6 +24,7 @@ from rich.text import Text
 
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
+from rl4dialog.core.files import write_json
 from rl4dialog.core.protocols import BaseMetric, BatchedConversationReward, ConversationReward, DialogueMetric
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, names_needing, weighted_sum
 from rl4dialog.core.seeding import derive_seed
@@ -34,7 +35,6 @@ from rl4dialog.inference.offline_evaluation import make_folder
 from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.runs.plots import plot_correlations
 from rl4dialog.runs.progress import Progress
-from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_number, is_headline, table_style
 from rl4dialog.scores.base import mean_of_known
 from rl4dialog.scores.parts import as_parts

@@ -17,7 +17,7 @@ from rich.text import Text
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import RunConfig, text_config
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.core.files import ContinuedFile, Record
+from rl4dialog.core.files import ContinuedFile, Record, to_plain
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
@@ -29,7 +29,6 @@ from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettin
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.talk import Talk, with_tokens
 from rl4dialog.runs.progress import Progress
-from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number, number_table
 from rl4dialog.scores.conversation import ConversationMetric
 from rl4dialog.serving.terminal import PlayTerminal, ReadLine, Stopped, Write

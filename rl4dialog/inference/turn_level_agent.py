@@ -14,6 +14,7 @@ from stable_baselines3.common.policies import BasePolicy
 
 from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.files import write_json
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, SPEAKERS
 from rl4dialog.data.conversations.record import ROLES, VERSION
@@ -25,7 +26,6 @@ from rl4dialog.inference.simulation import write_simulated
 from rl4dialog.policies.saving import load_plain_policy
 from rl4dialog.runs.reading import TURNS_KEY
 from rl4dialog.runs.report.metrics import sample_estimate
-from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
 from rl4dialog.training.turn_level.trainee import (

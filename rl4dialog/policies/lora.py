@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
+from rl4dialog.core.registry import optional_module
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.functional.distributed import copy_all
 
@@ -123,11 +124,7 @@ def check_restores(settings: Mapping[str, Any]) -> None:
 
 
 def _peft() -> Any:
-    try:
-        import peft
-    except ImportError as error:
-        raise ConfigError("lora needs the package peft: pip install 'rl4dialog[lora]'") from error
-    return peft
+    return optional_module("peft", "lora", "lora")
 
 
 def _check_layers(model: PreTrainedModel, layers: int | list[int] | None) -> None:

@@ -23,6 +23,7 @@ from torch.cuda import device_count
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError, GenerationError
+from rl4dialog.core.registry import optional_module
 from rl4dialog.functional.log_probs import NEVER
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -267,12 +268,7 @@ def import_vllm(tensor_parallel_size: int, sleep: bool = False) -> Any:
     # Run the engine in this process, where it can read the policy's weights directly.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    try:
-        import vllm
-    except ImportError as error:
-        raise ConfigError(
-            f"generation.backend: vllm needs the package vllm: pip install 'rl4dialog[vllm]' ({error})"
-        ) from error
+    vllm = optional_module("vllm", "vllm", "generation.backend: vllm")
     if Version(vllm.__version__) < Version(MIN_VERSION):
         raise ConfigError(f"generation.backend: vllm needs vllm {MIN_VERSION} or newer, not {vllm.__version__}")
     is_cpu = _is_for_cpus()

@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.files import wait_for_lock
+from rl4dialog.core.files import to_plain, wait_for_lock
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.runs.run_folder import to_plain
 
 _logger = logging.getLogger(__name__)
 _MAX_TABLE_ROWS = 100

@@ -25,10 +25,10 @@ import torch
 
 import rl4dialog
 from rl4dialog.core.cache import content_hash
-from rl4dialog.core.files import json_object
+from rl4dialog.core.files import json_object, to_plain, write_text
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.data.pool import Data
-from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder, to_plain, write_text
+from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder
 from rl4dialog.text.chat_template import parse_time, start_time
 
 _PACKAGES = (

@@ -5,9 +5,7 @@ All JSON is strictly valid: NaN and infinities are written as ``null``. File nam
 
 from __future__ import annotations
 
-import errno
 import gzip
-import json
 import logging
 import math
 import os
@@ -16,7 +14,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from enum import Enum
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -27,10 +24,12 @@ from rl4dialog.core.files import (
     json_line,
     json_object,
     json_value,
-    replaced,
+    naming_errors,
     sync_folder,
     sync_names,
+    to_plain,
     try_lock,
+    write_json,
 )
 from rl4dialog.core.pretrained import PRIOR_ONLY
 
@@ -56,6 +55,7 @@ CRITIC_MEASURE_FILE = "critic.json"
 MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
 LOCK_FILE = ".lock"
+_ADVICE = "; free up space or fix the permissions, or choose another --base_path_to_store_results"
 
 Metrics = Mapping[str, float]
 
@@ -94,7 +94,7 @@ class RunFolder:
         resume: bool = False,
     ) -> None:
         self.root = run_path(base_path, project_name, experiment_name)
-        with _naming_errors(self.root):
+        with naming_errors(self.root, _ADVICE):
             self.root.mkdir(parents=True, exist_ok=True)
             # Detects a full disk now instead of after hours of training.
             with tempfile.TemporaryFile(dir=self.root) as probe:
@@ -116,7 +116,7 @@ class RunFolder:
 
     def discard_replaced(self) -> None:
         """Remove the files of the replaced run, if any, once the new one has started."""
-        with _naming_errors(self.path(_REPLACED)):
+        with naming_errors(self.path(_REPLACED), _ADVICE):
             if self.path(_REPLACED).is_dir():
                 # Renamed first, because a part of them must never be put back.
                 shutil.rmtree(self.path(_REPLACED).rename(self.path(f"{_REPLACED}.tmp")))
@@ -127,7 +127,7 @@ class RunFolder:
 
     def write_json(self, name: str, obj: Any) -> Path:
         """Write an object as indented JSON, atomically."""
-        write_json(self.path(name), obj)
+        write_json(self.path(name), obj, _ADVICE)
         return self.path(name)
 
     def append_jsonl(self, name: str, record: Mapping[str, Any]) -> None:
@@ -153,7 +153,7 @@ class RunFolder:
         """Sync the records of the run to disk and return their sizes in bytes."""
         sizes = {}
         for path in self._records():
-            with _naming_errors(path), open(path, "rb") as file:
+            with naming_errors(path, _ADVICE), open(path, "rb") as file:
                 os.fsync(file.fileno())
                 sizes[path.name] = os.fstat(file.fileno()).st_size
         sync_names(self.root)
@@ -172,7 +172,7 @@ class RunFolder:
         # checkpoint; the initial one runs before all checkpoints.
         later = predictions_since(self.root, max(iteration, 1))
         for path in (self.path(RESULT_FILE), *self._records(), *later):
-            with _naming_errors(path):
+            with naming_errors(path, _ADVICE):
                 if path.name in log_sizes:
                     os.truncate(path, log_sizes[path.name])
                 else:
@@ -183,7 +183,7 @@ class RunFolder:
         """Replace a sub-folder atomically: yields a temporary folder that gets the name if the block succeeds."""
         final = self.path(name)
         temporary, old = final.with_name(f".{final.name}.tmp"), final.with_name(f".{final.name}.old.tmp")
-        with _naming_errors(final):
+        with naming_errors(final, _ADVICE):
             shutil.rmtree(temporary, ignore_errors=True)
             try:
                 temporary.mkdir(parents=True)
@@ -233,7 +233,7 @@ def predictions_since(root: Path, iteration: int) -> list[Path]:
 
 def put_back_replaced(root: Path) -> None:
     """Undo a start that was to replace a run: remove what it wrote, and put the files of the replaced run back."""
-    with _naming_errors(root):
+    with naming_errors(root, _ADVICE):
         if (root / _REPLACED).is_dir():
             for path in _run_files(root):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -291,7 +291,7 @@ def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_na
 def only_writer(root: Path) -> Iterator[None]:
     """Lock a run folder, which is created if necessary, against other training processes while the block runs."""
     path = root / LOCK_FILE
-    with _naming_errors(path):
+    with naming_errors(path, _ADVICE):
         root.mkdir(parents=True, exist_ok=True)
         handle = _locked(path)
     try:
@@ -403,55 +403,10 @@ def check_is_run(folder: Path) -> None:
         raise RunFolderError(f"{folder} {what}; pass a run folder: <base path>/<project>/<experiment>")
 
 
-def write_json(path: Path, obj: Any) -> None:
-    """Write an object as indented JSON to a file, atomically."""
-    write_text(path, json.dumps(to_plain(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    with _naming_errors(path), replaced(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
 def _append(path: Path, data: bytes) -> None:
-    with _naming_errors(path), open(path, "ab", buffering=0) as file:
+    with naming_errors(path, _ADVICE), open(path, "ab", buffering=0) as file:
         append_whole(file, data)
-
-
-def to_plain(obj: Any) -> Any:
-    """Convert an object to JSON types: arrays to lists, NaN and infinities to ``None``, unknown objects to text."""
-    if isinstance(obj, Enum):
-        return to_plain(obj.value)
-    if obj is None or isinstance(obj, (bool, int)):
-        return obj
-    if isinstance(obj, float):
-        return float(obj) if math.isfinite(obj) else None
-    if isinstance(obj, Mapping):
-        return {str(to_plain(key)): to_plain(value) for key, value in obj.items()}
-    if isinstance(obj, (list, tuple)):
-        return list(map(to_plain, obj))
-    if isinstance(obj, (set, frozenset)):
-        return sorted(map(to_plain, obj), key=str)
-    # Numpy and torch scalars and arrays, without importing either library.
-    if callable(getattr(obj, "tolist", None)):
-        return to_plain(obj.tolist())
-    return str(obj)
 
 
 def _is_record(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in _RECORDS)
-
-
-@contextmanager
-def _naming_errors(path: Path) -> Iterator[None]:
-    """Convert an `OSError` to a `RunFolderError` that contains the path and the cause."""
-    try:
-        yield
-    except OSError as error:
-        cause = error.strerror or str(error)
-        cause = cause[:1].lower() + cause[1:]
-        if error.errno in (errno.ENOTDIR, errno.EEXIST):
-            cause = "a part of the path is a file, not a folder"
-        advice = "Free up space or fix the permissions, or choose another --base_path_to_store_results."
-        raise RunFolderError(f"{path} cannot be written: {cause}. {advice}") from error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stable_baselines3.common import logger as sb3_logger
 
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
-from rl4dialog.core.files import json_value, naming_errors
+from rl4dialog.core.files import json_value, naming_errors, to_plain
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.saving import MODEL_FOLDER, save_language_model
 from rl4dialog.runs.experiment_trackers import ExperimentTrackers, RunDescription, check_trackers
@@ -35,7 +35,6 @@ from rl4dialog.runs.run_folder import (
     Metrics,
     RunFolder,
     read_players,
-    to_plain,
     write_result,
 )
 from rl4dialog.runs.trust import remember

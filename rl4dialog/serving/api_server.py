@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import importlib
 import json
 import logging
 import re
@@ -22,8 +21,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, shown, validation_message
+from rl4dialog.core.errors import DataError, RL4DialogError, shown, validation_message
 from rl4dialog.core.files import json_value
+from rl4dialog.core.registry import optional_module
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row
@@ -344,13 +344,8 @@ class ApiGuard(PageGuard):
 
 def load_server() -> Any:
     """Import uvicorn, and check that starlette is there."""
-    try:
-        importlib.import_module("starlette")
-        return importlib.import_module("uvicorn")
-    except ImportError as error:
-        raise ConfigError(
-            f"rl4dialog serve needs the packages starlette and uvicorn: pip install 'rl4dialog[serve]' ({error})"
-        ) from error
+    optional_module("starlette", "serve", "rl4dialog serve")
+    return optional_module("uvicorn", "serve", "rl4dialog serve")
 
 
 def make_app(model: ChatModel, name: str, address: Address, api_key: str | None = None) -> App:

@@ -11,7 +11,6 @@ server keeps the chats; the browser stores only the key of its chat.
 from __future__ import annotations
 
 import html
-import importlib
 import logging
 import os
 import re
@@ -26,6 +25,7 @@ from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.registry import optional_module
 from rl4dialog.data.dialogue_text import visible
 
 T = TypeVar("T")
@@ -129,10 +129,7 @@ class Sessions(Generic[T]):
 def load_gradio() -> ModuleType:
     """Import gradio with its telemetry disabled."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    try:
-        return importlib.import_module("gradio")
-    except ImportError as error:
-        raise ConfigError(f"the page needs the package gradio: pip install 'rl4dialog[ui]' ({error})") from error
+    return optional_module("gradio", "ui", "the page")
 
 
 @dataclass(frozen=True)

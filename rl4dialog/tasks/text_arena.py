@@ -14,7 +14,7 @@ import numpy as np
 from rl4dialog.core.arguments import Count, NonNegativeInt
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, nearest_hint, shown
 from rl4dialog.core.protocols import Partner, Player
-from rl4dialog.core.registry import import_object
+from rl4dialog.core.registry import import_object, optional_module
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
@@ -148,12 +148,8 @@ def random_move(text: str) -> str:
 
 
 def _registered(game: str) -> str:
-    try:
-        from textarena.envs.registration import ENV_REGISTRY
-    except ImportError as error:
-        cure = f"pip install 'rl4dialog[textarena]' ({error})"
-        raise ConfigError(f"text_arena needs the package textarena: {cure}") from error
-    names = [name.removesuffix(_RAW) for name in ENV_REGISTRY if name.endswith(_RAW)]
+    registered = optional_module("textarena.envs.registration", "textarena", "text_arena").ENV_REGISTRY
+    names = [name.removesuffix(_RAW) for name in registered if name.endswith(_RAW)]
     if game not in names:
         raise ConfigError(f"text_arena: unknown game {game!r}{nearest_hint(game, names)}")
     return game + _RAW

@@ -24,6 +24,7 @@ from transformers import AutoTokenizer
 
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig
 from rl4dialog.core.errors import CheckpointError, ConfigError, DataError, PartnerError, RewardError
+from rl4dialog.core.files import to_plain
 from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
@@ -43,7 +44,7 @@ from rl4dialog.policies.saving import (
 from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.policies.value_guided import save_value_guidance
 from rl4dialog.runs.progress import Progress
-from rl4dialog.runs.run_folder import CONFIG_FILE, to_plain
+from rl4dialog.runs.run_folder import CONFIG_FILE
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.policy import is_guided, own_policy_args
 from rl4dialog.training.building.rewards import TOTAL

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl4dialog.runs.run_folder import to_plain
+from rl4dialog.core.files import to_plain
 
 _logger = logging.getLogger(__name__)
 

@@ -88,7 +88,7 @@ def test_full_disk_at_save_time_costs_the_checkpoint_and_not_the_run(tmp_path, c
     monkeypatch.setattr(saving, "save_file", full_after_the_first)
     assert train(tmp_path, config_of(tmp_path)) == 0
     assert "the checkpoint of iteration 1 could not be saved" in caplog.text
-    assert "no space left" in caplog.text
+    assert "No space left" in caplog.text
     assert os.listdir(run_folder(tmp_path) / "checkpoints") == ["iteration_000000"]
     assert len(lines(run_folder(tmp_path) / "training_info.jsonl")) == 3
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.core.files import write_text
 from rl4dialog.experiments.own_process import Command, run_all, run_command, say, train_arguments
 from rl4dialog.experiments.quality.outcomes import (
     Outcome,
@@ -19,7 +20,7 @@ from rl4dialog.experiments.quality.outcomes import (
 )
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier, plot_worlds, worlds_page
 from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
-from rl4dialog.runs.run_folder import only_writer, write_text
+from rl4dialog.runs.run_folder import only_writer
 
 OUTCOMES_FILE, PAGE_FILE, PICTURE_FILE = "outcomes.json", "page.md", "frontier.png"
 CURVES_FILE, DOTS_FILE = "curves.png", "final.png"

@@ -16,21 +16,14 @@ from scipy import stats
 import rl4dialog
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.core.files import file_hash, json_line, json_object, naming_errors
+from rl4dialog.core.files import file_hash, json_line, json_object, naming_errors, to_plain, write_text
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.experiments.quality.plan import PlannedRun
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.reading import Run, pair, read_run
 from rl4dialog.runs.report.metrics import student_interval
-from rl4dialog.runs.run_folder import (
-    DIFF_FILE,
-    MODEL_FOLDER,
-    read_references,
-    read_result,
-    to_plain,
-    write_text,
-)
+from rl4dialog.runs.run_folder import DIFF_FILE, MODEL_FOLDER, read_references, read_result
 
 Differences = Mapping[str, Sequence[float]]
 

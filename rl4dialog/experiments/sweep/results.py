@@ -14,13 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.config_blocks import id_of
+from rl4dialog.core.files import write_json, write_text
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 from rl4dialog.experiments.sweep.running import SPLIT, Objective, TrialResult, best_trial, run_names
 from rl4dialog.experiments.sweep.space import shown_values
 from rl4dialog.runs.plots import plain_figure, save_figure, smooth, smoothing_window
 from rl4dialog.runs.reading import read_run
-from rl4dialog.runs.run_folder import CONFIG_FILE, write_json, write_text
+from rl4dialog.runs.run_folder import CONFIG_FILE
 from rl4dialog.runs.summary import format_number, table_style
 
 RESULT_FILE, PICTURE_FILE, BEST_FILE = "sweep.json", "sweep.png", "best.yml"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.core.registry import optional_module
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.experiments.sweep.running import Objective, Trial, TrialResult
 from rl4dialog.experiments.sweep.space import Dimension, Values, combinations
@@ -70,14 +71,8 @@ class Study:
         pruner: str = "none",
         seed: int = 0,
     ) -> None:
-        try:
-            import optuna
-        except ImportError as error:
-            raise ConfigError(
-                f"--search needs the package optuna: pip install 'rl4dialog[sweep]' ({error}); --grid works without it"
-            ) from error
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._optuna: Any = optuna
+        self._optuna = optional_module("optuna", "sweep", "--search", "; --grid works without it")
+        self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         self._folder, self._dimensions, self._objective = folder, dimensions, objective
         self._n_trials, self._sampler, self._seed = n_trials, sampler, seed
         self._handles: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rl4dialog.core.config_blocks import TEXT_GENERATION
-from rl4dialog.core.files import naming_errors, replaced
+from rl4dialog.core.files import naming_errors, replaced, to_plain
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.reading import Predictions, Run, as_text, number, pair, read_run
 from rl4dialog.runs.report.curves import (
@@ -41,7 +41,7 @@ from rl4dialog.runs.report.metrics import (
     repeated_keys,
 )
 from rl4dialog.runs.report.samples import SampleSet, extreme_utterances, failure_counts, sample_set, what_they_are
-from rl4dialog.runs.run_folder import LOG_FILE, REPORT_FILE, read_critic, run_state, to_plain
+from rl4dialog.runs.run_folder import LOG_FILE, REPORT_FILE, read_critic, run_state
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.scores.reward_models import KEY as SCORE
 

@@ -16,6 +16,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import SupervisedConfig, TextConfig
+from rl4dialog.core.files import write_json
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
@@ -24,7 +25,6 @@ from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.models import check_fits, load_language_model
 from rl4dialog.policies.saving import model_key
 from rl4dialog.runs.progress import say
-from rl4dialog.runs.run_folder import write_json
 from rl4dialog.text.tokenizer import encoding_key
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.texts import Texts, texts_of

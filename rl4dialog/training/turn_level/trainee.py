@@ -29,6 +29,7 @@ from torch import Tensor
 
 from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.core.errors import CheckpointError
+from rl4dialog.core.files import to_plain
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.vectorize import close, env_states, load_env_states, worker_death_as_error
 from rl4dialog.policies.saving import (
@@ -40,7 +41,7 @@ from rl4dialog.policies.saving import (
 )
 from rl4dialog.rollouts.turn_goals.vec_env import PLAYERS, TurnGoalVecEnv
 from rl4dialog.runs.progress import Progress, say
-from rl4dialog.runs.run_folder import MODEL_FOLDER, to_plain
+from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.run import TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint

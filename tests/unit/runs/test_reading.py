@@ -7,6 +7,7 @@ import pytest
 from run_files import game, prediction, write_json, write_lines, write_run
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import to_plain
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.runs.reading import (
     changed_conversations,
@@ -17,7 +18,6 @@ from rl4dialog.runs.reading import (
     read_run,
     recorded_conversation,
 )
-from rl4dialog.runs.run_folder import to_plain
 
 
 def test_whole_run_is_read(tmp_path):

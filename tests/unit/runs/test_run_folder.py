@@ -15,16 +15,9 @@ import torch
 
 from rl4dialog.core import files
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.files import to_plain
 from rl4dialog.runs import run_folder as module
-from rl4dialog.runs.run_folder import (
-    RunFolder,
-    check_not_replaced,
-    is_complete,
-    only_writer,
-    read_result,
-    to_plain,
-    write_result,
-)
+from rl4dialog.runs.run_folder import RunFolder, check_not_replaced, is_complete, only_writer, read_result, write_result
 
 
 @pytest.fixture
@@ -135,7 +128,7 @@ def test_folder_that_cannot_be_made_or_written_names_path_and_cause(tmp_path, mo
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="a file, not a folder"):
         RunFolder(tmp_path, "file", "run")
-    failures = ((tempfile, "TemporaryFile", errno.ENOSPC, "no space left"), (Path, "mkdir", errno.EROFS, "read-only"))
+    failures = ((tempfile, "TemporaryFile", errno.ENOSPC, "No space left"), (Path, "mkdir", errno.EROFS, "Read-only"))
     for owner, name, number, cause in failures:
         monkeypatch.setattr(owner, name, failing_with(number))
         with pytest.raises(RunFolderError, match=f"{tmp_path / 'project' / 'run'} .*{cause}"):
@@ -146,7 +139,7 @@ def test_write_json_replaces_the_whole_file_unless_the_disk_is_full(folder, monk
     folder.write_json("config.json", {"a": list(range(1000))})
     folder.write_json("config.json", {"name": "Zoë"})
     monkeypatch.setattr(module.os, "fsync", failing_with(errno.ENOSPC))
-    with pytest.raises(RunFolderError, match=r"config\.json cannot be written: no space left"):
+    with pytest.raises(RunFolderError, match=r"config\.json cannot be written: No space left"):
         folder.write_json("config.json", {"version": 2})
     assert json.loads(folder.path("config.json").read_text(encoding="utf-8")) == {"name": "Zoë"}
     assert [path.name for path in folder.root.iterdir()] == ["config.json"]
@@ -164,7 +157,7 @@ def test_append_jsonl_takes_back_a_line_that_was_cut_short(folder, monkeypatch):
     whole = folder.path("log.jsonl").read_bytes()
     for fail in (lambda path, mode, buffering: NearlyFull(path, "a"), failing_with(errno.ENOSPC)):
         monkeypatch.setattr(module, "open", fail, raising=False)
-        with pytest.raises(RunFolderError, match=r"log\.jsonl cannot be written: no space left"):
+        with pytest.raises(RunFolderError, match=r"log\.jsonl cannot be written: No space left"):
             folder.append_jsonl("log.jsonl", {"iteration": 2})
         assert folder.path("log.jsonl").read_bytes() == whole == b'{"text": "a\\nb"}\n'
 
@@ -282,7 +275,7 @@ def test_what_is_put_in_place_stays_there_after_a_power_cut(folder, monkeypatch)
 
 
 def test_replacing_folder_names_a_full_disk_that_safetensors_reports(folder):
-    expected = pytest.raises(RunFolderError, match="model cannot be written: no space left")
+    expected = pytest.raises(RunFolderError, match="model cannot be written: No space left")
     with expected, folder.replacing_folder("model"):
         raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
 

@@ -161,7 +161,7 @@ def test_full_disk_costs_the_mark_and_not_the_run(tmp_path, monkeypatch, caplog)
 
     monkeypatch.setattr(run_folder_module.os, "replace", full)
     run.evaluate(m=0.6)
-    assert "iteration 2 could not be marked as the best" in caplog.text and "no space left" in caplog.text
+    assert "iteration 2 could not be marked as the best" in caplog.text and "No space left" in caplog.text
     assert run.store.best == {"iteration": 1, "metric": "m", "value": 0.5}
 
 
