@@ -16,12 +16,10 @@ _CGROUPS = (
 
 
 def resident_mib(pid: int | str = "self") -> float:
-    """Current resident memory of a process."""
     return _status_mib(pid, "VmRSS")
 
 
 def peak_resident_mib() -> float:
-    """Peak resident memory of this process."""
     if Path("/proc/self/status").exists():
         # On Linux, getrusage includes the memory of the parent process at the time of the fork.
         return _status_mib("self", "VmHWM")

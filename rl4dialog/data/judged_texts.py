@@ -68,7 +68,6 @@ def is_comparison(sample: Sample) -> bool:
 
 
 def meta_data_of(sample: Sample) -> Mapping[str, Any]:
-    """The meta data of a judgement."""
     return sample.meta_data or {}
 
 

@@ -161,7 +161,6 @@ def _zipped(place: Path, wanted: Callable[[str], Any]) -> Iterator[tuple[str, by
 
 
 def expand_path(path: FilePath) -> Path:
-    """Expand ``~`` in a path."""
     if isinstance(path, Mapping) or not isinstance(path, str | os.PathLike):
         raise DataError(f"path must be a file or folder name, not {path!r}")
     expanded = Path(path).expanduser()
@@ -217,7 +216,6 @@ class Row:
         return self.get(column, _MISSING) is not _MISSING
 
     def __getitem__(self, column: str) -> Any:
-        """Return the value of a column."""
         value = self.get(column, _MISSING)
         if value is _MISSING:
             columns = ", ".join(map(str, self.values)) or "none"
@@ -318,7 +316,6 @@ def table_suffix(path: Path) -> str:
 
 
 def parse_json(text: str, place: str) -> Any:
-    """Parse JSON."""
     try:
         return json_value(text)
     except (ValueError, RecursionError) as error:

@@ -307,7 +307,6 @@ def hub_file(dataset_id: str, file: str, offline_hint: str) -> Path:
 
 
 def dataset_rows(dataset: Iterable[Any], source: str) -> Iterator[Row]:
-    """Yield the rows of a loaded dataset."""
     return (Row(values, f"{source}, row {index}") for index, values in enumerate(dataset))
 
 
@@ -364,7 +363,6 @@ def find_prepared(name: str) -> Path | None:
 
 
 def prepared_folder(name: str) -> Path:
-    """The folder of a prepared dataset."""
     folder = find_prepared(name)
     if folder is None:
         raise DataError(f"the dataset {name} is not in the cache; run this first: rl4dialog prepare {name}")

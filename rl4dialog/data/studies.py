@@ -60,7 +60,6 @@ class Study:
 
 
 def read_study(path: Path) -> Study:
-    """Read the YAML file of a study."""
     return parsed(Study, load_yaml(path), str(path))
 
 

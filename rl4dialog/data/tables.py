@@ -157,7 +157,6 @@ class HFDataset(_TablePool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> HFDataset:
-        """Load one split."""
         dialogue_format = _format(format, context_size, render_chat)
         chosen = _chosen(columns)
         numbers = {chosen["id"] or "", chosen["weight"] or "", *chosen["meta_data"]}
@@ -190,7 +189,6 @@ class Jsonl(_TablePool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> Jsonl:
-        """Load one split."""
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".jsonl", ".json"))
         rows = read_split(split, readers, str(path), held_out_share, split_seed)
@@ -226,7 +224,6 @@ class Csv(_TablePool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> Csv:
-        """Load one split."""
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
         rows = read_split(split, readers, str(path), held_out_share, split_seed)

@@ -168,7 +168,6 @@ class WMT16(_Translation):
         path: PairPath | None = None,
         max_size: Count | None = None,
     ) -> _Translation:
-        """Load one split, with one reference per sample."""
         dataset_id = wmt_id if "/" in wmt_id else f"wmt/{wmt_id}"
         return super().prepare(
             split, prompt_suffix, prompt_prefix, source_language, target_language, path, max_size, dataset_id

@@ -324,15 +324,12 @@ class Observation(PaddedIds):
         return Observation(self.prompt_ids, [*self.context_ids, action], *texts, self.end_of_turn, *sizes)
 
     def token_ids(self) -> tuple[list[int], list[int]]:
-        """Ids of the prompt, and of the reply so far."""
         return self.prompt_ids, self.context_ids
 
     def padded_sizes(self) -> tuple[int | None, int | None]:
-        """P and T."""
         return self.max_prompt_length, self.max_episode_length
 
     def tokenizer_of_ids(self) -> Any:
-        """Tokenizer of the ids."""
         return self.end_of_turn.tokenizer
 
     def to_dict(self, max_prompt_length: int, max_episode_length: int, pad_token_id: int) -> dict[str, np.ndarray]:

@@ -302,7 +302,6 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         return BeliefState(ontology) if self._tracker is None else TrackedBelief(ontology, self._tracker)
 
     def _paid(self, turn: TaskTurn) -> float:
-        """Reward of a turn."""
         name = getattr(self._reward, "__name__", type(self._reward).__name__)
         turn_of = f"turn {len(self.dialogue.exchanges)} of a dialogue about goal {self.dialogue.goal.id!r}"
         where = f"the reward of {turn_of} ({name})"

@@ -15,7 +15,6 @@ from rl4dialog.core.errors import ModelError, ProcessError
 
 
 def n_processes() -> int:
-    """Number of processes of the run."""
     return dist.get_world_size() if _is_parallel() else 1
 
 

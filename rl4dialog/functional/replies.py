@@ -39,7 +39,6 @@ class Row:
 
     @property
     def ids(self) -> list[int]:
-        """All token ids."""
         return self.prompt + self.response
 
 

@@ -258,7 +258,6 @@ class LoadedPolicy(Assembly):
 
     @property
     def turn_marker(self) -> str | None:
-        """Text that ends a reply in the run's dataset."""
         recorded = read_provenance(self.run) if self.run is not None else {}
         if "turn_marker" in recorded:
             return str(recorded["turn_marker"]) if recorded["turn_marker"] else None

@@ -81,7 +81,6 @@ class Simulation:
     after: Callable[[Talk], None] | None = None  # called with each conversation, instead of showing the progress
 
     def sample(self, number: int) -> Sample:
-        """Sample of a conversation."""
         pool = self.loaded.data.pools[self.split]
         return pool[number % len(pool)][0]
 

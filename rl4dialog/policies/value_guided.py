@@ -115,7 +115,6 @@ class Guidance:
 
     @property
     def searches(self) -> bool:
-        """Whether replies are found by a search."""
         return self.search != "sample"
 
     @property
@@ -153,7 +152,6 @@ class Reranking:
 
     @property
     def searches(self) -> bool:
-        """Whether replies are found by a search."""
         return self.n_candidates > 1
 
 
@@ -162,7 +160,6 @@ GUIDANCE_FILES = (GUIDANCE_FILE, VALUES_FILE)
 
 
 def save_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
-    """Write the values of a guided policy."""
     guidance: Any = policy.guidance  # type: ignore[union-attr]
     settings = {"version": 1, "guidance": dataclasses.asdict(guidance), "policy": type(policy).__name__}
     (folder / GUIDANCE_FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")

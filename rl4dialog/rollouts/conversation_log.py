@@ -332,7 +332,6 @@ class OfflineSampler:
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
         self._epoch = int(state["epoch"])
         self._begin_epoch()
         self._position = int(state["position"])

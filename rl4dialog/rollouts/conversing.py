@@ -195,7 +195,6 @@ class Driver:
         return said
 
     def fail(self, talk: Talk, message: str, partner_failed: bool) -> None:
-        """End a conversation that failed."""
         talk.fail(message, partner_failed)
 
     def pay(self, talks: Sequence[Talk]) -> None:

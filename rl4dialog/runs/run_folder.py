@@ -341,7 +341,6 @@ def write_result(
 
 
 def is_complete(run: str | Path) -> bool:
-    """Whether the run in a folder is complete."""
     return bool(_result(Path(run)))
 
 
@@ -397,7 +396,6 @@ def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def check_is_run(folder: Path) -> None:
-    """Check that a folder is a run folder."""
     if not (folder / CONFIG_FILE).is_file():
         what = f"contains no {CONFIG_FILE}" if folder.is_dir() else "does not exist"
         raise RunFolderError(f"{folder} {what}; pass a run folder: <base path>/<project>/<experiment>")

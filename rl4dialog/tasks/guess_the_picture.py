@@ -106,7 +106,6 @@ class Question(playing.Question):
     is_broad: bool = False
 
     def is_answered(self, hard_to_see: frozenset[str]) -> bool:
-        """Whether the answer says anything, if these attributes are hard to see."""
         return self.is_broad or self.attribute not in hard_to_see
 
 
@@ -357,7 +356,6 @@ class InformedPlayer(PicturePlayer):
 
 
 def data_player(open_share: float = 0.5) -> MixedPlayer:
-    """The player of the data."""
     return MixedPlayer(open_share, OpenPlayer(), RandomPlayer())
 
 

@@ -170,7 +170,6 @@ class InformationGainPlayer(GuessWhatPlayer):
 
 
 def data_player(consistent_share: float = 0.4, max_turns: int = MAX_TURNS) -> MixedPlayer:
-    """The player of the data."""
     return MixedPlayer(consistent_share, ConsistentPlayer(max_turns), CarelessPlayer(max_turns))
 
 

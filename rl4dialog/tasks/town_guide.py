@@ -43,7 +43,6 @@ _CARS = _TABLE["colour"], _TABLE["car"]
 
 
 def make_town(rng: np.random.Generator, n_restaurants: int = 40, n_hotels: int = 30, n_sights: int = 30) -> Database:
-    """Draw a town."""
     return Database(
         ONTOLOGY,
         {
@@ -79,7 +78,6 @@ def places_of(database: Database) -> dict[str, dict[str, tuple[str, ...]]]:
 
 
 def pick(rng: np.random.Generator, values: Sequence[str]) -> str:
-    """Draw one of the values."""
     return values[int(rng.integers(len(values)))]
 
 

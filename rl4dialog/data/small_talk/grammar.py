@@ -183,7 +183,6 @@ def pick(rng: random.Random, choices: Sequence[_T]) -> _T:
 
 
 def plural(noun: str) -> str:
-    """Return the plural of a countable noun."""
     if noun in IRREGULAR_PLURALS:
         return IRREGULAR_PLURALS[noun]
     if noun.endswith(("s", "x", "z", "ch", "sh")):

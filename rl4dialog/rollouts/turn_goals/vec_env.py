@@ -257,7 +257,6 @@ class TurnGoalVecEnv(VecEnv):
         return self._observations(), np.array(rewards, np.float32), np.array(dones), infos
 
     def _begun(self, i: int) -> GoalConversation:
-        """Begin a conversation."""
         if self._is_numbered:
             self._numbers[i] += self.num_envs
             number = self._numbers[i]

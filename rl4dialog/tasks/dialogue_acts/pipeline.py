@@ -86,7 +86,6 @@ class TrackedBelief(BeliefState):
         tracker.init_session()
 
     def hear(self, acts: Iterable[DialogueAct]) -> None:
-        """Update the belief by what the agent understood of the user's utterance."""
         heard = list(acts)
         super().hear(heard)
         state = self._tracker.update([list(act) for act in heard])

@@ -72,7 +72,6 @@ def disk(subject: Subject) -> Finding:
 
 
 def weights(subject: Subject) -> Finding:
-    """Check that all weights are finite."""
     broken = [name for name, weight in subject.initial_model.named_parameters() if not torch.isfinite(weight).all()]
     if broken:
         return Finding("fail", f"{len(broken)} tensors with NaN or infinity, such as {broken[0]}", "load another model")
