@@ -32,7 +32,6 @@ class LaggingValuesMixin(LMActorCriticPolicy):
     """Mixin for a policy class.
 
     Args:
-        args: Arguments of the policy.
         critic: ``separate`` for values on a copy of the language model's trunk, or ``shared`` for values on the trunk
             itself.
         target: What the lagging copy of the values contains: ``model`` for trunk and heads, or ``heads``, which read
@@ -44,7 +43,6 @@ class LaggingValuesMixin(LMActorCriticPolicy):
         guidance: How values guide the language model: settings of
             :class:`~rl4dialog.policies.value_guided.Guidance` for values of tokens, or of
             :class:`~rl4dialog.policies.value_guided.Reranking` for values of replies.
-        kwargs: Keyword arguments of the policy.
     """
 
     guided = True

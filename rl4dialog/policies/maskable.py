@@ -34,13 +34,11 @@ class MaskableMixin(LMActorCriticPolicy):
     """Mixin for a policy class.
 
     Args:
-        args: Arguments of the policy.
         top_mask: Probability mass (top-p) or number of tokens (top-k) that the mask allows.
         mask_type: ``learned_top_p`` or ``learned_top_k`` for a mask policy that follows the trained one,
             ``reference_top_p`` or ``reference_top_k`` for the frozen reference as mask policy.
         min_tokens_to_keep: Minimum number of tokens that a top-p mask allows.
         target_update_iterations: Number of iterations between updates of the mask policy with the trained weights.
-        kwargs: Keyword arguments of the policy.
 
     Raises:
         ConfigError: If an argument is invalid.

@@ -334,7 +334,6 @@ class ValueRerankedCausalLMPolicy(LaggingValuesMixin, CausalLMActorCriticPolicy)
     Log-probabilities are those of the language model, which proposes the replies.
 
     Args:
-        args: Arguments of :class:`~rl4dialog.policies.lagging_values.LaggingValuesMixin`.
         features: What Q reads of a turn: the hidden state behind its ``last`` token, or the ``mean`` of those behind
             all its tokens.
         kwargs: Keyword arguments of :class:`~rl4dialog.policies.lagging_values.LaggingValuesMixin`; ``guidance`` has

@@ -34,11 +34,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
     Pass it to an algorithm as ``rollout_buffer_class``.
 
     Args:
-        args: Arguments of stable-baselines3's ``RolloutBuffer``.
         normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
         credit, turn_gamma, turn_gae_lambda, value_gae_lambda, gae_horizon, baseline: See
             :class:`~rl4dialog.functional.advantages.CreditRule`. For turns, ``None`` is ``gamma`` and ``gae_lambda``.
-        kwargs: Keyword arguments of stable-baselines3's ``RolloutBuffer``.
 
     Attributes:
         whitened: Whether the algorithm whitens the advantages of each minibatch.

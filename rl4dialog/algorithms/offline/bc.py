@@ -39,10 +39,8 @@ class FilteredBC(BC):
     """Behaviour cloning of the conversations with the highest returns (%BC; Chen et al. 2021, arXiv 2106.01345).
 
     Args:
-        args: Arguments of :class:`BC`.
         top_share: Share of conversations to keep, those with the highest returns; of equal ones, the first.
         min_return: Lowest return to keep, instead of ``top_share``.
-        kwargs: Keyword arguments of :class:`BC`.
     """
 
     needs_rewards = True
@@ -91,10 +89,8 @@ class DecisionTransformer(BC):
     language model.
 
     Args:
-        args: Arguments of :class:`BC`.
         target_return: Return that evaluations, chats and prompts from files ask for, within the range of the log.
         decimals: Decimals of returns in the text.
-        kwargs: Keyword arguments of :class:`BC`.
     """
 
     needs_rewards = True
@@ -139,10 +135,8 @@ class AWAC(QLearning):
     exact. The result is an ordinary language model without guidance.
 
     Args:
-        args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
         temperature: lambda, in units of reward; the larger, the closer to imitation.
         max_log_weight: Largest exponent, which limits a weight.
-        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
     """
 
     has_values = False
@@ -189,11 +183,9 @@ class PsiLearning(QLearning):
     softmax(Q), which is ``guidance: {beta: 1, prior_weight: 0}``.
 
     Args:
-        args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
         reward_scale: c, the reward that weighs as much as one nat.
         backup: ``logsumexp``, or ``max`` for KL-regularized Q-learning.
         huber_delta: Limit of Huber's loss for Q; ``null`` is the squared error.
-        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
     """
 
     has_values = values_are_returns = False

@@ -117,7 +117,6 @@ class CHAI(QLearning):
             ``v_weight``.
         n_candidates: Replies per state. They are kept in memory.
         cql_weight: Weight of the conservative penalty.
-        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
     """
 
     policy_kinds = ("reranked",)

@@ -90,7 +90,6 @@ class QLearning(OfflineAlgorithm):
     always one over tokens; see ``docs/offline.md``.
 
     Args:
-        args: Arguments of :class:`~rl4dialog.algorithms.offline.base.OfflineAlgorithm`.
         policy_weight: Weight of the imitation of the log by the language model.
         v_weight: Weight of the loss of V.
         cql_weight: Weight of the conservative penalty, which lowers the values of actions that are not in the log.
@@ -98,7 +97,6 @@ class QLearning(OfflineAlgorithm):
         huber_delta: Limit of Huber's loss for Q; ``null`` is the squared error.
         polyak_rate: Share of the trained values in the lagging copy that each optimizer step adds.
         hard_update_every: Number of optimizer steps after which the lagging copy becomes the trained values, too.
-        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.base.OfflineAlgorithm`.
     """
 
     has_values = True
@@ -208,7 +206,6 @@ class ILQL(QLearning):
     ``value_reranked_causal_lm_policy``.
 
     Args:
-        args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
         tau: Expectile: 0.5 is the value of the behaviour in the log, and near 1 that of its best actions.
         imitation: Weights of the tokens that the language model imitates, by their advantage A = min_j Q_j - V:
             ``all`` 1, ``exp`` exp(``imitation_beta`` A), ``sign`` ``imitation_beta`` if A > 0, else the rest to 1.
@@ -216,7 +213,6 @@ class ILQL(QLearning):
         max_log_weight: Largest exponent with ``exp``; ``null`` for none.
         value_min: Smallest value that V learns from, and that advantages have; the same for ``value_max``.
         value_max: Largest one.
-        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
     """
 
     policy_kinds = ("guided", "reranked")
@@ -284,11 +280,9 @@ class CQL(QLearning):
     ``cql_weight: 0`` and ``backup: data``.
 
     Args:
-        args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
         cql_weight: Weight of the conservative penalty.
         backup: Value of the next state: the highest of all tokens (``max``), or that of the next logged token
             (``data``, which is SARSA).
-        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
     """
 
     policy_kinds = ("guided", "reranked")

@@ -39,7 +39,6 @@ class CriticFree(PPO):
     gradient of 0, while k2 has the gradient of the KL.
 
     Args:
-        args: Arguments of :class:`PPO`.
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
@@ -97,13 +96,11 @@ class Reinforce(CriticFree):
     With ``n_epochs: 1`` and one minibatch, the gradient is that of REINFORCE. Further updates are clipped as in PPO.
 
     Args:
-        args: Arguments of :class:`CriticFree`.
         baseline: ``none``; ``batch``: rewards are whitened over the iteration (REINFORCE++, arXiv 2501.03262);
             ``running``: mean of earlier iterations; ``prompt``: mean of the prompt in earlier iterations, which needs
             prompts that come back, and advantages are whitened (SPO, arXiv 2509.13232).
         kl_half_life: For ``running`` and ``prompt``: past rewards count half when the policy has moved so far, in nats
             per token. ``null`` is 0.06.
-        kwargs: Keyword arguments of :class:`CriticFree`.
     """
 
     buffer_class = BaselineRolloutBuffer
@@ -151,14 +148,12 @@ class GroupBased(CriticFree):
     """Base of RLOO and GRPO, whose minibatches never split the replies to a prompt.
 
     Args:
-        args: Arguments of :class:`CriticFree`.
         n_generations: Number of replies to each prompt; must divide the number of environments.
         constant_groups: Groups whose replies all have the same task reward, which gives no advantage: ``keep``,
             ``drop`` them, or ``resample``: collect other groups instead, until there are ``n_steps`` tokens per
             environment without them (DAPO). If all groups are constant, they are kept.
         max_resampling: ``resample`` ends, with a warning, when constant groups hold this many times the tokens of an
             iteration. ``null`` is 3.
-        kwargs: Keyword arguments of :class:`CriticFree`.
     """
 
     buffer_class = GroupRolloutBuffer
@@ -207,12 +202,10 @@ class GRPO(GroupBased):
     averages over each reply (``loss_aggregation: sequence_mean``).
 
     Args:
-        args: Arguments of :class:`GroupBased`.
         scale_rewards: Divide by the standard deviation of the rewards of the ``group`` (``true``), of all replies of
             the iteration (``batch``; Liu et al. 2025, arXiv 2508.08221), or not at all (``none`` or ``false``).
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``. Default: ``loss``, as in the paper.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``. Default: ``k3``, as in the paper.
-        kwargs: Keyword arguments of :class:`GroupBased`.
     """
 
     def __init__(

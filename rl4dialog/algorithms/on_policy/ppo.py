@@ -52,7 +52,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     Optimization" (https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
 
     Args:
-        args: Arguments of the mixin and of ``stable_baselines3.PPO``.
         micro_batch_size: Rows per forward and backward pass: replies, or conversations with ``join_turns``. Gradients
             are accumulated over the minibatch. ``None`` leaves the size to ``split_by_length``.
         split_by_length: Split a minibatch by row length where this saves more padding than an additional pass costs.
@@ -89,7 +88,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             ``tether``, the critic mixed with the other conversations about the same prompt, in a share that it learns
             (arXiv 2608.16739); ``evpo``, the critic, or the mean of the iteration while this is better (arXiv
             2604.19485). The last two have a lambda of 1.
-        kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
     """
 
     data_parallel = True

@@ -101,7 +101,6 @@ class LMRolloutMixin:
     including its timesteps.
 
     Args:
-        args: Arguments of the algorithm.
         kl_controller: Controller of the KL penalty; no penalty by default.
         collector: Rollout collector; by default all rewards come from the environments.
         normalize_rewards: Whiten the rewards of each iteration.

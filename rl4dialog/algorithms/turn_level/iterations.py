@@ -146,7 +146,6 @@ class OffPolicyIterations(IterationMixin):
     """Iterations of ``train_freq`` steps of each environment, and ``gradient_steps`` updates.
 
     Args:
-        args: Arguments of the algorithm.
         kwargs: Keyword arguments of the algorithm. A number as ``action_noise`` is the standard deviation of Gaussian
             noise on actions, which are scaled to [-1, 1].
     """
