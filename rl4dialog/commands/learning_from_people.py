@@ -153,7 +153,10 @@ def study_results(args: Namespace) -> None:
     print(f"Krippendorff's alpha: {alpha}")
     for model, mean in found["mean_by_model"].items():
         print(f"{model}: {mean:.3f}")
-    print(f"items without a majority: {found['n_tied_items']}; answers of no difference: {found['n_no_difference']}")
+    if "n_tied_items" in found:
+        print(
+            f"items without a majority: {found['n_tied_items']}; answers of no difference: {found['n_no_difference']}"
+        )
     print(f"Written to {args.output_dir}: items.jsonl, answers.csv, summary.json")
 
 

@@ -132,10 +132,11 @@ def write_results(source: Path, folder: Path) -> dict[str, Any]:
         "items_by_n_answers": dict(sorted(Counter(map(len, items.values())).items())),
         "alpha": found.alpha,
         "why_alpha_is_undefined": found.why_undefined,
-        "n_tied_items": sum(each is None for each in majorities.values()),
-        "n_no_difference": sum(each.is_tie for each in judged),
         "mean_by_model": _mean_by_model(judged) if scale or len(models) > 1 else {},
     }
+    if scale is None:
+        summary["n_tied_items"] = sum(each is None for each in majorities.values())
+        summary["n_no_difference"] = sum(each.is_tie for each in judged)
     rows = [replace(each, rater=None, study=None).record() for each in majorities.values() if each is not None]
     rows = [_rated(votes) for votes in items.values()] if scale else rows
     write_records(folder / "items.jsonl", rows)

@@ -47,6 +47,7 @@ def test_mean_ratings_are_read_as_ratings(tmp_path, capsys):
     assert main(["study-results", "--feedback", str(source), "--output_dir", str(folder)]) == 0
     said = capsys.readouterr().out
     assert "16 answers of 2 raters about 8 items" in said and "Krippendorff's alpha: 0.837" in said
+    assert "majority" not in said
     _, rated = load_ratings(folder / "items.jsonl")
     means = [(1 + (i + 1) % 5 + 1 + i % 4) / 2 for i in range(8)]
     assert [each.ratings for each in rated] == [{"rating": mean} for mean in means]
