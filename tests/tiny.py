@@ -73,10 +73,10 @@ def make_llama(tokenizer, seed=0):
     return LlamaForCausalLM(config).eval()
 
 
-def make_t5(tokenizer, seed=0, n_spare=3):
+def make_t5(tokenizer, seed=0, n_spare=3, **overrides):
     """An encoder-decoder with relative positions; its embedding has more rows than the tokenizer has tokens."""
     torch.manual_seed(seed)
-    size = {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2}
+    size = {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2, **overrides}
     config = T5Config(
         vocab_size=len(tokenizer) + n_spare, eos_token_id=0, pad_token_id=1, initializer_factor=1.0, **size
     )

@@ -82,6 +82,18 @@ def all_gather_object(value: Any) -> list[Any]:
     return found
 
 
+def gathered(own: Tensor) -> Tensor:
+    """Numbers of all processes, in order of the processes, of which only this process's own have a gradient.
+
+    The gradients of any function of them sum over the processes to the gradient of one process with all numbers. Shape
+    (N, ...), where N may differ between processes.
+    """
+    counts, index = all_gather_object(len(own)), process_index()
+    around = [own.new_zeros((sum(part), *own.shape[1:])) for part in (counts[:index], counts[index + 1 :])]
+    placed = torch.cat([around[0], own, around[1]])
+    return placed + (all_reduce(placed.detach()) - placed.detach())
+
+
 def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
     """Replace each gradient by its sum over the processes. Gradients of a sharded policy are summed already."""
     if not _is_parallel():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -127,13 +128,16 @@ class StepGuard:
         return False
 
     @contextmanager
-    def around(self, optimizer: Optimizer) -> Iterator[None]:
-        """Guard an optimizer's steps in external code: without gradients they change nothing."""
+    def around(self, optimizer: Optimizer, max_grad_norm: float = math.inf) -> Iterator[None]:
+        """Guard an optimizer's steps in external code: without gradients they change nothing.
+
+        Gradients are summed over the processes and then clipped.
+        """
 
         def drop_if_not_finite(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            grads = [p.grad for p in parameters if p.grad is not None]
-            if not self.allows(nn.utils.get_total_norm(grads)):
+            all_reduce_gradients(parameters)
+            if not self.allows(nn.utils.clip_grad_norm_(parameters, max_grad_norm)):
                 for parameter in parameters:
                     parameter.grad = None
 

@@ -10,12 +10,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.type_aliases import RolloutBufferSamples
 
 from rl4dialog.functional.advantages import SCALE_EPS, Baseline, Credit, CreditRule, Episodes, RewardMeans
 from rl4dialog.functional.distributed import (
     all_gather_object,
     all_reduce_min,
     all_reduce_numbers,
+    gathered,
     mean_and_std,
     n_processes,
 )
@@ -168,8 +170,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
             setattr(self.replies, name, self.replies.scattered(flat.astype(np.float32)))
 
     def get(self, batch_size: int | None = None) -> Iterator[ReplySamples]:  # type: ignore[override]
-        """The :meth:`minibatches`, on the device of the policy."""
-        return (batch.to(self.device) for batch in self.minibatches(batch_size))
+        """The :meth:`minibatches`, on the device of the policy; in several processes, with the numbers of all."""
+        batches = (batch.to(self.device) for batch in self.minibatches(batch_size))
+        return batches if n_processes() == 1 else map(_with_numbers_of_all, batches)
 
     def minibatches(self, batch_size: int | None = None) -> Iterator[ReplySamples]:
         """Minibatches of whole rows in random order, each row exactly once; ``None`` yields everything at once.
@@ -207,6 +210,13 @@ class SequenceRolloutBuffer(RolloutBuffer):
     def _units(self) -> list[list[int]]:
         """Groups of rows that stay together in a minibatch; by default single rows."""
         return [[row] for row in range(len(self.replies))]
+
+
+def _with_numbers_of_all(batch: ReplySamples) -> Any:
+    """A minibatch with the own replies, and the numbers of the agent tokens of all processes."""
+    names = ("old_values", "old_log_prob", "advantages", "returns")
+    own: Any = batch.observations, batch.actions
+    return RolloutBufferSamples(*own, *(gathered(getattr(batch, name)) for name in names))
 
 
 class EpisodeRolloutBuffer(SequenceRolloutBuffer):

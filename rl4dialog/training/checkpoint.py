@@ -22,7 +22,7 @@ from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.files import json_object, read_manifest, write_manifest
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.functional.distributed import all_gather_object
+from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.runs.run_folder import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,
@@ -57,6 +57,15 @@ class Checkpoint:
     def is_unfinished(self) -> bool:
         """Whether it was written within the iteration after these."""
         return bool(self.state.get("is_unfinished"))
+
+    def of_process(self, key: str) -> Any:
+        """What this process saved under a key of the state, which has a list with a value of each process."""
+        found = self.state[key]
+        found = [found] if isinstance(found, dict) else found  # in checkpoints of earlier versions
+        if len(found) != n_processes():
+            now = f"but this run has {n_processes()}; start the run with {len(found)}"
+            raise CheckpointError(f"{self.path} was written by {len(found)} processes, {now}")
+        return found[process_index()]
 
 
 class CheckpointStore:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 from safetensors.torch import save_file
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel
 
 from rl4dialog.core.config import SupervisedConfig
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.functional.distributed import all_gather_object, all_reduce_max
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.saving import (
@@ -53,12 +54,22 @@ class EpochTrainee(Trainee):
         stop_requested: Set by callbacks to stop before the next epoch.
     """
 
-    _tracker: Tracker
     model: PreTrainedModel
 
-    def begin_with(self, model: PreTrainedModel, args: TrainingArguments, n_iters: int, reference_hash: str) -> None:
-        """Set what is trained, once it is built."""
-        self.model, self._args, self._n_iters, self._reference_hash = model, args, n_iters, reference_hash
+    def begin_with(
+        self,
+        model: PreTrainedModel,
+        n_iters: int,
+        reference_hash: str,
+        training_args: Mapping[str, Any],
+        seed: int,
+        with_val: bool,
+        by_length: bool = True,
+    ) -> None:
+        """Set what is trained, once it is built, and how."""
+        self.model, self._n_iters, self._reference_hash = model, n_iters, reference_hash
+        folder = str(self._tracker.run_folder.path(CHECKPOINTS_FOLDER)) if self._tracker is not None else ""
+        self._args = build_training_arguments(training_args, all_gather_object(folder)[0], seed, with_val, by_length)
         self._use_cache = getattr(model.config, "use_cache", None)
         self._n_done, self.num_timesteps = 0, 0
         self.logger = Logger(folder=None, output_formats=[])
@@ -114,10 +125,11 @@ class EpochTrainee(Trainee):
         self._callbacks.on_training_start({}, {})
         if self.iteration < self.n_iters:
             self._begin()
-            if not self.stop_requested:
+            if not self._is_stopped():
                 self._state = self.run_epochs()
         self._callbacks.on_training_end()
-        self._tracker.log_training_infos({"iteration": self.iteration, **self.training_metrics(self._state)})
+        if self._tracker is not None:
+            self._tracker.log_training_infos({"iteration": self.iteration, **self.training_metrics(self._state)})
 
     def _begin(self) -> None:
         """Act before the first epoch, and keep the random state with which it starts."""
@@ -126,7 +138,7 @@ class EpochTrainee(Trainee):
                 self.first_random = self._state["epoch_random"]
                 return
             if self.checkpoint is not None:
-                set_random_state(self._state["random"])
+                set_random_state(self.checkpoint.of_process("random"))
             self._callbacks.on_rollout_start()
             self.first_random = random_state()
 
@@ -142,13 +154,18 @@ class EpochTrainee(Trainee):
         self._n_done += 1
         finite_loss(self._state, self._args)
         self._callbacks.on_rollout_end()
-        if self.iteration < self.n_iters and not self.stop_requested:
+        if self.iteration < self.n_iters and not self._is_stopped():
             self._callbacks.on_rollout_start()
-        if self.stop_requested:
+        if self._is_stopped():
             trainer.control.should_training_stop = True
 
     def stop(self) -> None:
         self.stop_requested = True
+
+    def _is_stopped(self) -> bool:
+        """Whether a callback has stopped the run, in any process."""
+        self.stop_requested = bool(all_reduce_max(int(self.stop_requested)))
+        return self.stop_requested
 
     def capture_state(self) -> dict[str, Any]:
         state = self._state if self._trainer is None or not self._is_within else self._trainer.capture_state()
@@ -156,7 +173,8 @@ class EpochTrainee(Trainee):
         return {**state, **own}
 
     def save_state(self, folder: Path | None) -> None:
-        assert folder is not None
+        if folder is None:
+            return
         with self.config_restored():
             self.save_weights(folder / MODEL_FOLDER)
         if self._trainer is not None:
@@ -175,23 +193,20 @@ class SupervisedTrainee(EpochTrainee, TextTrainee):
     """A language model and its training examples."""
 
     labels = ("before", "after")
-    _tracker: Tracker
 
-    def __init__(self, config: SupervisedConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, config: SupervisedConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         TextTrainee.__init__(self, config, tracker, checkpoint)
         self._config = config
         model = self.build_model(checkpoint)
         # Before the first evaluation, because invalid examples raise an error.
         self.examples = build_supervised_examples(config, self.texts, model.config)
         self.lora = LoRA(model, config.lora) if config.lora is not None else None
-        args = build_training_arguments(
-            config.training_args,
-            tracker.run_folder.path(CHECKPOINTS_FOLDER),
-            derive_seed(config.seed, "supervised"),
+        self.begin_with(
+            *(model, config.n_iters, self._reference_hash, config.training_args),
+            seed=derive_seed(config.seed, "supervised"),
             with_val=self.examples.val is not None,
             by_length=not self.examples.of_dialogues,
         )
-        self.begin_with(model, args, config.n_iters, self._reference_hash)
 
     def generator(self) -> LMActorCriticPolicy:
         return build_inference_policy(self.parts, self.model)
@@ -209,6 +224,8 @@ class SupervisedTrainee(EpochTrainee, TextTrainee):
     def load_weights(self, folder: Path) -> None:
         load_language_model_weights(self.model, folder, policy_class(self._config).auto_class, self.lora)
 
-    def save_model(self, folder_name: str) -> Path:
+    def save_model(self, folder_name: str) -> Path | None:
+        if self._tracker is None:
+            return None
         with self.config_restored():
             return self._tracker.save_auto_model(self.model, self.texts.tokenizer, self.lora, folder_name=folder_name)

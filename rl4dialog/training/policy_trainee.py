@@ -30,7 +30,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.envs.vectorize import close, env_states, load_env_states
-from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
+from rl4dialog.functional.distributed import all_gather_object
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import (
     CRITIC_FILE,
@@ -177,14 +177,11 @@ class PolicyTrainee(TextTrainee):
 
     def restore(self, checkpoint: Checkpoint) -> None:
         algorithm, state, path = self.algorithm, checkpoint.state, checkpoint.path
-        if (n := len(state["processes"])) != n_processes():
-            now = f"but this run has {n_processes()}; start the run with {n}"
-            raise CheckpointError(f"{path} was written by {n} processes, {now}")
+        of_process = checkpoint.of_process("processes")
         load_policy_weights(algorithm.policy, path)
         load_optimizer(algorithm.policy.optimizer, path)
         algorithm.num_timesteps, algorithm._n_updates = state["num_timesteps"], state["n_updates"]
         algorithm.policy.gradient_steps.guard.n_in_a_row = state["skipped_in_a_row"]
-        of_process = state["processes"][process_index()]
         self.restore_own(checkpoint, of_process)
         set_random_state(of_process["random"])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,14 @@ from transformers import (
 from transformers.trainer import TRAINER_STATE_NAME
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.distributed import (
+    all_gather_object,
+    all_reduce,
+    all_reduce_gradients,
+    broadcast,
+    n_processes,
+    process_index,
+)
 from rl4dialog.policies.saving import load_optimizer
 from rl4dialog.runs.progress import Progress
 from rl4dialog.training.checkpoint import Checkpoint
@@ -82,6 +91,8 @@ class TrainingLoop(Protocol):
 class ResumableTrainer(Trainer, TrainerCallback):
     """A `Trainer` that resumes bit-identically, with the toolkit's progress bar. It is a callback of itself.
 
+    Several processes share the examples of every batch, and compute the same as one.
+
     Attributes:
         description: What the progress bar says.
         last_state: Result of :meth:`capture_state` after the last epoch.
@@ -125,7 +136,7 @@ class ResumableTrainer(Trainer, TrainerCallback):
             ],
             "lr_scheduler": self.lr_scheduler.state_dict(),
             "scaler": scaler.state_dict() if scaler is not None else None,
-            "random": random_state(),
+            "random": all_gather_object(random_state()),
             "epoch_random": self._epoch_random,
         }
 
@@ -137,6 +148,8 @@ class ResumableTrainer(Trainer, TrainerCallback):
         steps = {"initial": state.global_step, "line_every_s": _LINE_EVERY_S}
         self._progress = Progress(self.description, "step", state.max_steps, **steps)
         self._started = time.perf_counter()
+        model: Any = self.model
+        broadcast([*model.parameters(), *model.buffers()])
         if self._checkpoint is None:
             return
         assert self._loop is not None and self._loop.first_random is not None
@@ -146,7 +159,8 @@ class ResumableTrainer(Trainer, TrainerCallback):
         set_random_state(self._loop.first_random)
 
     def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Keep the random state that decides the order of an epoch's batches."""
+        """Keep the random state that decides the order of an epoch's batches, the same in all processes."""
+        torch.set_rng_state(all_gather_object(torch.get_rng_state())[0])
         self._epoch_random = random_state()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -162,8 +176,23 @@ class ResumableTrainer(Trainer, TrainerCallback):
         """Note that the following log and evaluation are those of an epoch."""
         self._epoch_ended = True
 
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        loss = super().training_step(*args, **kwargs)
+    def rows_of(self, batch: dict[str, Tensor], own: Tensor) -> dict[str, Tensor]:
+        """Rows of a batch, by their numbers."""
+        return {name: rows[own] for name, rows in batch.items()}
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Loss of a batch, whose examples are shared by the processes. The last part of a step sums the gradients."""
+        if n_processes() > 1:
+            if num_items_in_batch is None:
+                what = f"the loss of {type(self.model).__name__} does not accept the number of labelled tokens"
+                raise ConfigError(f"{what}, so it can only be trained in one process")
+            own = torch.arange(process_index(), len(inputs["labels"]), n_processes())
+            if not len(own):  # fewer examples than processes: the gradient of this one is 0
+                own, num_items_in_batch = torch.tensor([0]), num_items_in_batch * math.inf
+            inputs = self.rows_of(inputs, own)
+        loss = all_reduce(super().training_step(model, inputs, num_items_in_batch))
+        if self.accelerator.sync_gradients:
+            all_reduce_gradients(model.parameters())
         # transformers sums this up until the next log line. On resume, the first step carries the sum so far.
         carried, self._carried_loss = self._carried_loss, 0.0
         return loss + carried if carried else loss
@@ -206,7 +235,7 @@ class ResumableTrainer(Trainer, TrainerCallback):
     def _load_rng_state(self, checkpoint: str | None) -> None:
         # Called once the finished batches of an unfinished epoch are skipped, and otherwise before an epoch begins.
         if self._checkpoint is not None and self._checkpoint.is_unfinished:
-            set_random_state(self._checkpoint.state["random"])
+            set_random_state(self._checkpoint.of_process("random"))
 
 
 def run_trainer(

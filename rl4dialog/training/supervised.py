@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
 
 import torch
+from accelerate import DistributedType
 from torch import Tensor
 from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
@@ -29,6 +30,7 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, nearest_hint
 from rl4dialog.core.types import AGENT, Frame, Sample, Turn, is_number, is_whole_number
 from rl4dialog.envs.conversation import ConversationRules
+from rl4dialog.functional.distributed import n_processes
 from rl4dialog.functional.masks import padded
 from rl4dialog.functional.replies import Row, joined_rows
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -254,7 +256,7 @@ class SupervisedTrainer(ResumableTrainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         # A wrapped model (several devices) must be called as a whole, and label smoothing needs all logits.
-        is_whole = model is not self.model or self.accelerator.num_processes > 1 or self.label_smoother is not None
+        is_whole = model is not self.model or self.label_smoother is not None
         if is_whole or return_outputs or num_items_in_batch is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         with self.accelerator.autocast():
@@ -509,6 +511,11 @@ def build_training_arguments(
         **{"output_dir": str(output_dir), "disable_tqdm": True, "remove_unused_columns": False},
     }
     try:
-        return TrainingArguments(**chosen)
+        args = TrainingArguments(**chosen)
     except (ValueError, TypeError, ImportError) as error:
         raise ConfigError(f"alg.training_args: {error}") from error
+    if n_processes() > 1:
+        # transformers sees one process: `ResumableTrainer` shares the batches and sums the gradients. Otherwise, the
+        # last batch of an epoch would be filled up, and batches of similar length would be other ones.
+        args.distributed_state.distributed_type, args.distributed_state.num_processes = DistributedType.NO, 1
+    return args

@@ -10,9 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import reward_models
 import torch
 from apart import Command, launched
-from runs import changed, lines, make_config, write_config
+from runs import changed, lines, make_config, supervised, write_config
 from safetensors.torch import load_file
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
@@ -95,25 +96,29 @@ def plain_config(tmp_path, algorithm, kind, model=None):
     config["alg"]["policy"]["id"] = f"{mask}{kind}_lm_actor_critic_policy"
     if algorithm == "rloo":
         config["alg"]["args"] |= {"n_generations": 2, "loss_aggregation": "sequence_mean", "mask_truncated": True}
+    for name in {"a2c": ("batch_size", "n_epochs"), "trpo": ("n_epochs",)}.get(algorithm, ()):
+        del config["alg"]["args"][name]
     if algorithm == "ppo" and kind == "causal":
         config["warm_start"] = {"n_epochs": 1, "batch_size": 4}
     return config
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "kind", "variables"),
+    ("algorithm", "kind", "n_processes", "variables"),
     [
-        ("rloo", "causal", {}),
-        pytest.param("ppo", "causal", FSDP, marks=pytest.mark.long),
-        pytest.param("nlpo", "seq2seq", FSDP, marks=pytest.mark.long),
-        pytest.param("ppo", "causal", DEEPSPEED, marks=needs_deepspeed),
+        ("rloo", "causal", 2, {}),
+        ("a2c", "causal", 4, {}),
+        pytest.param("trpo", "causal", 2, {}, marks=pytest.mark.long),
+        pytest.param("ppo", "causal", 2, FSDP, marks=pytest.mark.long),
+        pytest.param("nlpo", "seq2seq", 2, FSDP, marks=pytest.mark.long),
+        pytest.param("ppo", "causal", 2, DEEPSPEED, marks=needs_deepspeed),
     ],
 )
-def test_two_processes_give_the_weights_of_one(tmp_path, algorithm, kind, variables):
+def test_several_processes_give_the_weights_of_one(tmp_path, algorithm, kind, n_processes, variables):
     config = plain_config(tmp_path, algorithm, kind)
-    for n, environment in ((1, {}), (2, variables)):
+    for n, environment in ((1, {}), (n_processes, variables)):
         finished(tmp_path, config, n, **environment)
-    rollout, _ = assert_same_by_one_and_two(tmp_path)
+    rollout, _ = assert_same_by_one_and(n_processes, tmp_path)
     assert rollout["rollout/task_reward_std"] > 0.01, "the reward varies"
 
 
@@ -171,7 +176,7 @@ def test_torchrun_with_an_empty_cache_gives_the_weights_of_one_process(tmp_path)
     output, _ = process.communicate(timeout=500)
     assert process.returncode == 0, output
     finished(tmp_path, config, 1)
-    assert_same_by_one_and_two(tmp_path)
+    assert_same_by_one_and(2, tmp_path)
 
 
 def test_two_processes_make_no_step_on_rounding(tmp_path):
@@ -181,28 +186,67 @@ def test_two_processes_make_no_step_on_rounding(tmp_path):
     config["alg"]["policy"]["id"] = "rounded_by_process"
     for n in (1, 2):
         finished(tmp_path, config, n)
-    rollout, trained = assert_same_by_one_and_two(tmp_path)
+    rollout, trained = assert_same_by_one_and(2, tmp_path)
     assert rollout["rollout/kl_se"] > 0, "its KL is not 0"
     assert rollout["rollout/kl_is_rounding"] == rollout["rollout/constant_rewards"] == 1
     assert trained["train/constant_advantages"] == 1
     assert trained["train/value_loss"] == trained["train/grad_norm"] == 0
 
 
-def assert_same_by_one_and_two(tmp_path):
-    """Compare weights, replies and log of both runs; returns what two processes logged of rollout and training."""
-    one, two = (load_file(tmp_path / "p" / f"by_{n}" / "model" / "model.safetensors") for n in (1, 2))
+def assert_same_by_one_and(n_processes, tmp_path):
+    """Compare weights, replies and log of both runs; returns what several processes logged of rollout and training."""
+    folders = [tmp_path / "p" / f"by_{n}" for n in (1, n_processes)]
+    one, two = (load_file(folder / "model" / "model.safetensors") for folder in folders)
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=0, atol=1e-5)
-    replies = [(tmp_path / "p" / f"by_{n}" / "epoch_0_test_split_predictions.json").read_text() for n in (1, 2)]
+    replies = [(folder / "epoch_0_test_split_predictions.json").read_text() for folder in folders]
     assert replies[0] == replies[1]
-    logged = [lines(tmp_path / "p" / f"by_{n}" / "rollout_info.jsonl") for n in (1, 2)]
+    logged = [lines(folder / "rollout_info.jsonl") for folder in folders]
     assert len(logged[0]) == len(logged[1]) == 1
     for key in ("rollout/task_reward", "rollout/kl", "rollout/tokens", "rollout/n_episodes", "rollout/values"):
         assert logged[1][0][key] == pytest.approx(logged[0][0][key], abs=1e-6), key
-    trained = [lines(tmp_path / "p" / f"by_{n}" / "training_info.jsonl")[0] for n in (1, 2)]
-    for key in ("train/loss", "train/grad_norm", "train/approx_kl"):
+    trained = [lines(folder / "training_info.jsonl")[0] for folder in folders]
+    losses = ("train/loss", "train/grad_norm", "train/approx_kl", "train/policy_loss", "train/policy_objective")
+    for key in (key for key in losses if key in trained[0]):
         assert trained[1][key] == pytest.approx(trained[0][key], rel=1e-4, abs=1e-6), key
     return logged[1][0], trained[1]
+
+
+@pytest.mark.parametrize("learns", ["both", pytest.param("agent", marks=pytest.mark.long)])
+def test_two_processes_talk_with_themselves_as_one(tmp_path, learns):
+    config = plain_config(tmp_path, "ppo", "causal")
+    n_tokens = 20 if learns == "agent" else 40  # of a conversation: a minibatch is all of an iteration
+    config["alg"]["args"] |= {"n_steps": n_tokens, "batch_size": 4 * n_tokens}
+    copies = {"snapshot_every": 1} if learns == "agent" else {}
+    config["env"]["args"] |= {"max_turns": 2, "partner": {"id": "self_play", "args": {"learns": learns, **copies}}}
+    for n in (1, 2):
+        finished(tmp_path, config, n)
+    assert_same_by_one_and(2, tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "n_processes"), [("supervised", 2), ("reward_model", 4)])
+def test_several_processes_train_in_epochs_as_one(tmp_path, kind, n_processes):
+    """Batches of five examples, which no number of processes divides, and a last one of fewer."""
+    args = {"num_train_epochs": 2, "per_device_train_batch_size": 5, "learning_rate": 1e-2, "adam_epsilon": 1e-5}
+    if kind == "supervised":
+        config = make_config(tmp_path, alg=supervised(**args))
+    else:
+        config = reward_models.make_config()
+        config["alg"] |= {"training_args": args, "ensemble": 2}
+    for n in (1, n_processes):
+        finished(tmp_path, config, n)
+    folders = [tmp_path / "p" / f"by_{n}" for n in (1, n_processes)]
+    files = [path.relative_to(folders[0]) for path in sorted(folders[0].rglob("model/**/*.safetensors"))]
+    assert files
+    for file in files:
+        one, several = (load_file(folder / file) for folder in folders)
+        for name, weight in one.items():
+            torch.testing.assert_close(several[name], weight, rtol=0, atol=1e-5)
+    (one,), (several,) = (lines(folder / "training_info.jsonl") for folder in folders)
+    assert several["train_loss"] == pytest.approx(one["train_loss"], rel=1e-5)
+    assert several["n_steps"] == one["n_steps"]
+    for alone, shared in zip(*(lines(folder / "val_split_metrics.jsonl") for folder in folders), strict=True):
+        assert shared["metrics"] == pytest.approx(alone["metrics"], rel=1e-4, abs=1e-5, nan_ok=True)
 
 
 @pytest.mark.parametrize("id", ["ilql", pytest.param("awac", marks=pytest.mark.long)])
@@ -259,9 +303,19 @@ def test_sharded_processes_stay_in_step(tmp_path, variables):
     assert (tmp_path / "p" / "by_2" / "best_model" / "model.safetensors").is_file()
 
 
+# Dropout, which is drawn differently in each process.
+EPOCHS = {
+    "alg": supervised(num_train_epochs=2, per_device_train_batch_size=5, learning_rate=1e-2),
+    "lora": {"r": 2, "lora_alpha": 8, "lora_dropout": 0.5},
+}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("changes", [{}, {"lora": {"r": 2, "lora_alpha": 8}}])
-def test_sharded_run_is_resumed_bit_by_bit(tmp_path, changes):
+@pytest.mark.parametrize(
+    ("changes", "variables", "n_files"),
+    [({}, FSDP, 3), ({"lora": {"r": 2, "lora_alpha": 8}}, FSDP, 4), (EPOCHS, {}, 3)],
+)
+def test_run_of_two_processes_is_resumed_bit_by_bit(tmp_path, changes, variables, n_files):
     config = make_config(tmp_path, env__n_envs=4, alg__policy__args__critic="shared", train_evaluation__save_every=1)
     config |= changes
     last = tmp_path / "p" / "by_2" / "checkpoints" / "iteration_000002"
@@ -269,9 +323,9 @@ def test_sharded_run_is_resumed_bit_by_bit(tmp_path, changes):
     for flags in ((), ("--resume",)):
         shutil.rmtree(last, ignore_errors=True)
         (tmp_path / "p" / "by_2" / "result.json").unlink(missing_ok=True)  # a run that has it is complete
-        output = finished(tmp_path, config, 2, *flags, **FSDP)
+        output = finished(tmp_path, config, 2, *flags, **variables)
         files = sorted(last.rglob("*.safetensors"))
-        assert len(files) == 3 + bool(changes), files
+        assert len(files) == n_files, files
         found.append([{name: tensor.tolist() for name, tensor in load_file(path).items()} for path in files])
     assert "Resumed after iteration 1 of 2" in output
     assert found[0] == found[1]
@@ -318,9 +372,14 @@ def test_deepspeed_leaves_out_a_step_without_finite_gradient(tmp_path):
 
 
 @pytest.mark.long
-def test_a_killed_process_ends_the_run(tmp_path):
-    process = by_torchrun(tmp_path, make_config(tmp_path, train_evaluation__n_iters=1000))
-    progress = tmp_path / "p" / "by_2" / "training_info.jsonl"
+@pytest.mark.parametrize(
+    "changes",
+    [{"train_evaluation__n_iters": 1000}, {"alg": supervised(num_train_epochs=1000)}],
+    ids=["ppo", "supervised"],
+)
+def test_a_killed_process_ends_the_run(tmp_path, changes):
+    process = by_torchrun(tmp_path, make_config(tmp_path, **changes))
+    progress = tmp_path / "p" / "by_2" / "epoch_1_val_split_predictions.json"
     deadline = time.monotonic() + 200
     while not progress.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -333,15 +392,27 @@ def test_a_killed_process_ends_the_run(tmp_path):
     assert "Signal 9" in output or "lost another process" in output
 
 
+TURN_LEVEL = {
+    "env": {"id": "dialogue_acts"},
+    "task": {"id": "town_guide"},
+    "reward_fn": {"id": "task_reward"},
+    "alg": {"id": "ppo", "args": {"n_steps": 16}},
+    "train_evaluation": {"n_iters": 1},
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "variables", "message"),
     [
         ({"env__n_envs": 3}, {}, "env.n_envs is 3, which is not divisible by 2 processes"),
-        ({"alg__id": "trpo", "alg__args": {"n_steps": 16}}, {}, "alg.id: trpo trains in one process"),
+        ({"alg__id": "trpo", "alg__args": {"n_steps": 16}}, FSDP, "alg.id: trpo is not supported with FSDP or"),
+        ({"alg": supervised()}, FSDP, "alg.id: supervised is not supported with FSDP or"),
+        (None, {}, "alg.id: ppo learns at turn level, in one process only, not in 2; set env.n_envs"),
     ],
 )
 def test_what_processes_cannot_do_is_refused(tmp_path, changes, variables, message):
-    processes = trained(tmp_path, make_config(tmp_path, **changes), 2, **variables)
+    config = make_config(tmp_path, **changes) if changes else TURN_LEVEL
+    processes = trained(tmp_path, config, 2, **variables)
     assert all(process.wait() != 0 for process in processes)
     assert message in processes[0].errors
 

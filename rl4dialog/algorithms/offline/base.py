@@ -67,6 +67,7 @@ class OfflineAlgorithm(BaseAlgorithm):
     needs_critic = False
     reads_returns = False  # whether conversations begin with their return as text (data.dialogue_text.ReturnPrefix)
     data_parallel = True  # whether `train` sums losses and gradients over the processes of a run
+    shardable = False
     stop_requested = False  # set by a callback between iterations to prevent the next one
 
     def __init__(

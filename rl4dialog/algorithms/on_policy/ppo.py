@@ -90,7 +90,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             2604.19485). The last two have a lambda of 1.
     """
 
-    data_parallel = True
+    data_parallel = shardable = True
 
     def __init__(
         self,
@@ -460,3 +460,5 @@ class NLPO(PPO):
 
 class A2C(LMRolloutMixin, stable_baselines3.A2C):  # type: ignore[misc]
     """stable-baselines3's A2C: one optimizer step per iteration, on all replies at once."""
+
+    data_parallel = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
@@ -21,6 +22,7 @@ from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.envs.vectorize import worker_death_as_error
 from rl4dialog.functional import distributed
 from rl4dialog.functional.advantages import Credit
+from rl4dialog.policies.gathered import GatheredPolicy
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy, use_deepspeed
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
@@ -147,7 +149,10 @@ class LMRolloutMixin:
     constant_groups: ConstantGroups = "keep"
     max_resampling = 3
     critic_warmup_iters = 0
-    data_parallel = False  # whether `train()` sums losses and gradients over the processes of a run
+    # Whether `train()` computes the same in several processes: that of this class does, if it gets all numbers from
+    # `rollout_buffer.get()` and the methods of `GatheredPolicy`.
+    data_parallel = False
+    shardable = False  # whether the policy can be sharded
     stop_requested = False  # set by a callback in any process to prevent the next rollout in all
     _rollout_began_at: int | None = None
 
@@ -251,8 +256,17 @@ class LMRolloutMixin:
     def train(self) -> None:
         """Run the algorithm's update on the collected rollout, skipping steps with a non-finite gradient."""
         algorithm: Any = self
-        with self._step_guard.around(algorithm.policy.optimizer):
-            super().train()  # type: ignore[misc]
+        policy, max_grad_norm = algorithm.policy, algorithm.max_grad_norm
+        guarded = self._step_guard.around(policy.optimizer)
+        if distributed.n_processes() > 1:
+            # Its numbers are those of all processes; its gradients are clipped once they are summed.
+            algorithm.policy, algorithm.max_grad_norm = GatheredPolicy(policy), math.inf
+            guarded = self._step_guard.around(policy.optimizer, max_grad_norm or math.inf)  # TRPO's is 0, and unused
+        try:
+            with guarded:
+                super().train()  # type: ignore[misc]
+        finally:
+            algorithm.policy, algorithm.max_grad_norm = policy, max_grad_norm
         self._end_update()
 
     def _end_update(self) -> None:

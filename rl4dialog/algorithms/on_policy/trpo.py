@@ -7,12 +7,14 @@ from typing import Annotated, Any
 import sb3_contrib
 import torch
 from pydantic import Field
+from sb3_contrib.common.utils import flat_grad
 from torch import Tensor, nn
-from torch.distributions import Categorical, kl_divergence
+from torch.distributions import kl_divergence
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.core.arguments import Count, NonNegative, Positive
+from rl4dialog.functional.distributed import all_reduce, all_reduce_numbers, broadcast
 
 
 class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
@@ -31,6 +33,8 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
         sub_sampling_factor: The Fisher-vector products of the conjugate gradient use one reply in this many (appendix
             C.1 of the paper). Unlike in sb3-contrib, the gradient and the line search always use all replies.
     """
+
+    data_parallel = True
 
     def __init__(
         self,
@@ -77,15 +81,24 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
         objective_grads = torch.autograd.grad(policy_objective, params, retain_graph=retain_graph)
         return (
             params,
-            torch.cat([grad.reshape(-1) for grad in objective_grads]),
+            all_reduce(torch.cat([grad.reshape(-1) for grad in objective_grads])),
             torch.cat([grad.reshape(-1) for _, grad in used]),
             [tuple(grad.shape) for _, grad in used],
         )
 
+    def hessian_vector_product(
+        self, params: list[nn.Parameter], grad_kl: Tensor, vector: Tensor, retain_graph: bool = True
+    ) -> Tensor:
+        """The sum of the products of all processes, which all multiply the vector of the first one."""
+        broadcast([vector])  # the solver starts at random
+        product = flat_grad((grad_kl * vector).sum(), params, retain_graph=retain_graph)
+        return all_reduce(product) + self.cg_damping * vector
+
     def _kl_of_some_replies(self) -> Tensor:
         """KL of the policy from itself on a random share of the replies: 0, with the Fisher matrix as its Hessian."""
         buffer: Any = self.rollout_buffer
-        some = next(buffer.get(max(1, buffer.n_tokens // self.fisher_sub_sampling_factor)))
+        (n_tokens,) = all_reduce_numbers(buffer.n_tokens)
+        some = next(buffer.get(max(1, n_tokens // self.fisher_sub_sampling_factor)))
         distribution: Any = self.policy.get_distribution(some.observations).distribution  # type: ignore[operator]
-        constant = Categorical(logits=distribution.logits.detach())
+        constant = type(distribution)(logits=distribution.logits.detach())
         return kl_divergence(constant, distribution).mean()

@@ -71,9 +71,12 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         # -- runs in several processes
         (lambda n_processes, data_parallel: n_processes > 1 and not data_parallel,
          "alg.id: {alg_id} trains in one process only, not in {n_processes}"),
+        (lambda n_processes, turn_level: n_processes > 1,
+         "alg.id: {alg_id} learns at turn level, in one process only, not in {n_processes}; set env.n_envs, whose "
+         "environments are vectorized: the network reads all their turns in one batch"),
         (lambda n_envs, n_processes: n_envs % n_processes,
          "env.n_envs is {n_envs}, which is not divisible by {n_processes} processes"),
-        (lambda sharded_by, reads_log: True,
+        (lambda sharded_by, shardable: not shardable,
          "alg.id: {alg_id} is not supported with FSDP or DeepSpeed; start it with plain data parallelism"),
         (lambda sharded_by, beams: True,
          "{beams}, but beam search is not supported with sharded weights; remove num_beams"),
@@ -342,7 +345,8 @@ def refuse_useless(config: RunConfig) -> None:
 def _values(config: RunConfig) -> dict[str, Any]:
     """Settings by the last part of their key, with defaults, and what follows from them; ``None`` for none."""
     evaluation = config.train_evaluation
-    values: dict[str, Any] = {"n_processes": n_processes(), "sharded_by": sharding(), "data_parallel": False}
+    values: dict[str, Any] = {"n_processes": n_processes(), "sharded_by": sharding()}
+    values |= {"data_parallel": True, "shardable": False}
     values |= {"alg_id": config.alg.id, "keep_best": evaluation.keep_best, "eval_every": evaluation.eval_every}
     values["n_iters"] = config.n_iters or None  # a run that only evaluates meets no condition on its length
     for callback in config.callbacks:
@@ -397,7 +401,8 @@ def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
     algorithm, own = registry.resolve(config.alg.id), own_policy_args(config)
     values = {**all_arguments(config), "value_rank_states": config.train_evaluation.value_rank_states}
     values |= {"unmeasured": why_unmeasured(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
-    values |= {"data_parallel": algorithm.data_parallel, "critic_from": config.alg.policy.args.critic_from}
+    values |= {"data_parallel": algorithm.data_parallel, "shardable": algorithm.shardable}
+    values |= {"critic_from": config.alg.policy.args.critic_from}
     if isinstance(config, OfflineConfig):
         policy: Any = policy_class(config)
         values |= {"reads_log": True, "reads_returns": algorithm.reads_returns}
@@ -475,6 +480,7 @@ def _of_partners(config: RunConfig) -> Iterator[dict[str, Any]]:
 
 def _of_turn_level(config: TurnLevelConfig) -> dict[str, Any]:
     values = {**TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args, "vec_env": config.env.vec_env}
+    values |= {"turn_level": True, "shardable": None}
     values |= {"n_composites": config.env.args.get("n_composites"), "action": config.env.args.get("action", "")}
     if config.env.id == "dialogue_acts":
         values["max_turns_of_task"] = config.env.args.get("max_turns")

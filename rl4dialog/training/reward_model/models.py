@@ -235,6 +235,12 @@ class RewardModelTrainer(ResumableTrainer):
         super().__init__(*args, **kwargs)
         self._loss = loss
 
+    def rows_of(self, batch: dict[str, Tensor], own: Tensor) -> dict[str, Tensor]:
+        compared = batch["is_comparison"]
+        worse = len(compared) + compared.cumsum(dim=0)[own[compared[own].cpu()]].cpu() - 1
+        of_texts = ("input_ids", "attention_mask")
+        return {name: rows[torch.cat([own, worse]) if name in of_texts else own] for name, rows in batch.items()}
+
     def compute_loss(
         self,
         model: Any,

@@ -19,7 +19,6 @@ from rl4dialog.data.dialogue_text import FORMAT
 from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_comparison, judged_texts, meta_data_of
 from rl4dialog.data.pool import Data
 from rl4dialog.runs.provenance import changed_splits, record_contents
-from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.scores.reward_models import RewardModelCard, deviations, member_scores
@@ -28,16 +27,19 @@ from rl4dialog.training.epoch_trainee import EpochTrainee
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.reward_model import models
-from rl4dialog.training.supervised import build_training_arguments, finite_loss
+from rl4dialog.training.supervised import finite_loss
 
 
 class RewardModelTrainee(EpochTrainee):
     """One model or an ensemble, with one output each, and judged texts."""
 
-    def __init__(self, config: RewardModelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(
+        self, config: RewardModelConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None
+    ) -> None:
         self._config, self._tracker = config, tracker
         self.data, self.tokenizer, self._max_length = models.build_judgements(config)
-        if checkpoint is not None and (changed := changed_splits(tracker.run_folder, self.data)):
+        folder = tracker.run_folder if tracker is not None else None
+        if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.data)):
             raise CheckpointError(
                 f"the judgements of datapool {config.datapool.id!r} or their order have changed since the run was "
                 f"started (split {', '.join(changed)}): restore the original files, or start a new run"
@@ -49,21 +51,18 @@ class RewardModelTrainee(EpochTrainee):
         initial = self.ensemble.hash()
         if checkpoint is not None and checkpoint.state["reference_hash"] != initial:
             raise CheckpointError(f"the initial model is not that of {checkpoint.path}: restore alg.model_name")
-        record_contents(tracker.run_folder, self.data, initial)
-        tracker.log_info(f"datapool: {described(self.data)}")
+        if tracker is not None:
+            record_contents(tracker.run_folder, self.data, initial)
+            tracker.log_info(f"datapool: {described(self.data)}")
         encode = (self.tokenizer, self._max_length)
         self.train, self.val = (models.encode_judged(self.data.samples(split), *encode) for split in ("train", "val"))
         if config.alg.ensemble > 1 and config.alg.bootstrap:
             seed = derive_seed(config.seed, "bootstrap")
             weights = models.bootstrap_weights(self.data.samples("train"), config.alg.ensemble, seed)
             self.train = [{**each, "weights": own} for each, own in zip(self.train, weights, strict=True)]
-        args = build_training_arguments(
-            config.alg.training_args,
-            tracker.run_folder.path(CHECKPOINTS_FOLDER),
-            derive_seed(config.seed, "reward_model_training"),
-            with_val=True,
-        )
-        self.begin_with(cast(PreTrainedModel, self.ensemble), args, config.n_iters, initial)
+        seed = derive_seed(config.seed, "reward_model_training")
+        model = cast(PreTrainedModel, self.ensemble)
+        self.begin_with(model, config.n_iters, initial, config.alg.training_args, seed, with_val=True)
 
     def _first_score(self, ratings: Sequence[float]) -> float:
         """What the models predict at first: the mean rating, on the scale of the scores.
@@ -90,6 +89,8 @@ class RewardModelTrainee(EpochTrainee):
         return found
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
+        if self._tracker is None:
+            return Evaluation({}, [])
         samples = self.data.samples(split, self._config.train_evaluation.max_eval_samples)
         by_member = self.scores(judged_texts(samples))
         scores = by_member.mean(-1).tolist()
@@ -126,7 +127,9 @@ class RewardModelTrainee(EpochTrainee):
     def load_weights(self, folder: Path) -> None:
         self.ensemble.load(folder)
 
-    def save_model(self, folder_name: str) -> Path:
+    def save_model(self, folder_name: str) -> Path | None:
+        if self._tracker is None:
+            return None
         pool = self.data.pools["train"]
         assert isinstance(pool, JudgedTexts)
         by_member = self.scores(judged_texts(self.data.samples("val")))

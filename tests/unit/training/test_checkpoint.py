@@ -121,3 +121,11 @@ def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path):
     }
     root = complete_run(tmp_path, **supervised)
     assert is_done(root, config_of(tmp_path, **supervised, train_evaluation__n_iters=3))
+
+
+def test_what_a_process_saved_is_for_as_many_processes(tmp_path):
+    checkpoint = Checkpoint(tmp_path, {"one": ["a"], "two": ["a", "b"], "of an earlier version": {"x": 1}})
+    assert checkpoint.of_process("one") == "a"
+    assert checkpoint.of_process("of an earlier version") == {"x": 1}
+    with pytest.raises(CheckpointError, match="was written by 2 processes, but this run has 1; start the run with 2"):
+        checkpoint.of_process("two")

@@ -3,6 +3,7 @@
 import copy
 import random
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tiny import make_env, make_gpt2, make_policy, make_t5, make_tokenizer, next
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
+from two_processes import in_two_processes
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
@@ -325,6 +327,30 @@ def naive_mean_loss(model, examples):
         if label != IGNORED_LABEL
     ]
     return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize(
+    ("make", "args"),
+    [
+        (make_model, {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2}),
+        (make_model, {"per_device_train_batch_size": 7, "label_smoothing_factor": 0.2}),
+        (partial(make_t5, dropout_rate=0.0), {"per_device_train_batch_size": 7, "max_grad_norm": 0.1}),
+    ],
+)
+def test_two_processes_fine_tune_as_one(make, args, tokenizer, tmp_path):
+    """Batches that cannot be halved; the last one can have one example. The epsilon keeps rounding from a step."""
+
+    def work(number):
+        model = make(tokenizer)
+        metrics = train(model, tokenizer, num_train_epochs=2, learning_rate=1e-2, adam_epsilon=1e-5, **args)
+        return weights(model).tolist(), metrics["train_loss"]
+
+    start, (alone, loss) = weights(make(tokenizer)), work(0)
+    first, second = in_two_processes(work, tmp_path)
+    assert first == second
+    assert first[1] == pytest.approx(loss, abs=1e-6)
+    assert (torch.tensor(alone) - start).abs().max() > 1e-2
+    torch.testing.assert_close(torch.tensor(first[0]), torch.tensor(alone), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("batch_size", "n_accumulated"), [(8, 1), (2, 4)])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from reward_models import TEXTS, make_config
+from two_processes import in_two_processes
 
 from rl4dialog.core.config import RewardModelConfig, parse_config
 from rl4dialog.core.types import Sample
@@ -129,6 +130,23 @@ def test_split_batch_gives_the_same_step(tmp_path, batch_size, n_parts):
     ((whole,), loss), ((split,), other) = trained(tmp_path, 5, 1), trained(tmp_path, batch_size, n_parts)
     assert other == pytest.approx(loss, abs=1e-6)
     torch.testing.assert_close(split, whole, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("batch_size", "n_parts"), [(5, 1), (2, 3)])
+def test_two_processes_share_a_batch(tmp_path, batch_size, n_parts):
+    """The last part of the step has one example, so that a process has none."""
+    weights = [[1.0, 0.0], [0.0, 2.0], [2.0, 1.0], [1.0, 0.0], [1.0, 2.0]]
+
+    def work(number):
+        heads, loss = trained(tmp_path, batch_size, n_parts, (0, 1), weights, max_grad_norm=0.01)
+        return [head.tolist() for head in heads], loss
+
+    heads, loss = trained(tmp_path, 5, 1, (0, 1), weights, max_grad_norm=0.01)
+    first, second = in_two_processes(work, tmp_path)
+    assert first == second
+    assert first[1] == pytest.approx(loss, abs=1e-6)
+    for found, head in zip(first[0], heads, strict=True):
+        torch.testing.assert_close(torch.tensor(found), head, atol=1e-6, rtol=1e-5)
 
 
 def test_models_trained_together_are_those_trained_alone(tmp_path):
