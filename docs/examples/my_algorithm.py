@@ -11,6 +11,8 @@ from rl4dialog import AlgorithmRegistry
 class Reinforce(OnPolicyAlgorithm):
     """One gradient step on advantage times log-probability, over all replies of an iteration."""
 
+    data_parallel = True  # train() computes the same in several processes
+
     def __init__(self, policy, env, learning_rate=1e-4, n_steps=128, vf_coef=0.5, max_grad_norm=1.0, **kwargs):
         super().__init__(
             policy,

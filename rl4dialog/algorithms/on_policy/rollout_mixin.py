@@ -359,5 +359,6 @@ def with_rollouts(algorithm: Any) -> Any:
         raise ConfigError(f"alg.id names {algorithm!r}, {wanted}")
     if issubclass(algorithm, LMRolloutMixin):
         return algorithm
-    described = {"__doc__": algorithm.__doc__, "__module__": algorithm.__module__}
-    return type(algorithm.__name__, (LMRolloutMixin, algorithm), described)
+    own: dict[str, Any] = {"__doc__": algorithm.__doc__, "__module__": algorithm.__module__}
+    own["data_parallel"] = getattr(algorithm, "data_parallel", False)
+    return type(algorithm.__name__, (LMRolloutMixin, algorithm), own)

@@ -2,14 +2,24 @@
 
 import numpy as np
 import pytest
+import stable_baselines3
 import torch
 from collected import collected, make
 from two_processes import in_two_processes
 
 from rl4dialog.algorithms.on_policy.ppo import A2C
+from rl4dialog.algorithms.on_policy.rollout_mixin import with_rollouts
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.functional.distributed import n_processes
 
+
+class Own(stable_baselines3.A2C):
+    """An algorithm that a user has made."""
+
+    data_parallel = True
+
+
+OWN = with_rollouts(Own)
 OF_A2C = {"learning_rate": 1e-2, "ent_coef": 0.1, "max_grad_norm": 0.1, "normalize_advantage": True}
 OF_TRPO = {"cg_max_steps": 4, "cg_damping": 0.5, "n_critic_updates": 2, "batch_size": 16}
 
@@ -36,12 +46,14 @@ def updated(algorithm, replies, rows_of, **settings):
     ("algorithm", "settings", "in_two", "rows"),
     [
         (A2C, OF_A2C, {}, range(12)),
+        (OWN, OF_A2C, {}, range(12)),
         (TRPO, {**OF_TRPO, "batch_size": 10**6}, {}, range(12)),
         # All replies are equal, so that a share of them is as good as all, and minibatches are.
         (TRPO, OF_TRPO, {"sub_sampling_factor": 2}, [0] * 12),
     ],
 )
 def test_two_processes_update_as_one(algorithm, settings, in_two, rows, tmp_path):
+    assert algorithm.data_parallel
     whole, rows = collected(algorithm, n_envs=4, critic="separate", **settings).rollout_buffer.replies, list(rows)
     actor_before, before, _ = updated(algorithm, whole, [], **settings)
     actor, one, logged = updated(algorithm, whole, rows, **settings)
