@@ -241,8 +241,8 @@ class EnvConfig(EnvironmentsConfig):
     """
     vec_env: Literal["blocks", "subproc", "dummy"] | None = None
     """Placement of the environments: groups of them in worker processes (``blocks``), one process per environment
-    (``subproc``, stable-baselines3's ``SubprocVecEnv``), or all in the main process (``dummy``). The rollouts are
-    identical. Default: ``blocks`` if rewards or the partner run in the environments, otherwise ``dummy``.
+    (``subproc``), or all in the main process (``dummy``). The rollouts are identical. Default: ``blocks`` if rewards or
+    the partner run in the environments, otherwise ``dummy``.
     """
     on_worker_death: Literal["raise", "restart"] = Field(default="raise", exclude=True)
     """No effect, accepted in configs of earlier versions: a run stops if a worker dies; the same command continues it.

@@ -23,10 +23,6 @@ _WITHOUT_BLOCKS = {
     "subproc": "with env.vec_env: subproc each environment has its own worker",
 }
 _WITHOUT_RESTARTS = "the run stops if a worker dies, and the same command continues it from its last checkpoint"
-SUBPROC = (
-    "env.vec_env: subproc is stable-baselines3's SubprocVecEnv: one process per environment, each with its own copy of "
-    "the samples. blocks (formerly called subproc) is faster, uses less memory and produces the same rollouts"
-)
 # Differences by the keys that would set the value explicitly.
 _RL4LMS_DEFAULTS = {
     ("alg.policy.args.optimizer_class", "alg.policy.args.weight_decay", "alg.policy.args.optimizer_kwargs"): (
@@ -76,8 +72,6 @@ def _keys_without_effect(config: TextConfig, given: Kwargs) -> Iterator[str]:
     for path, reason in without_effect.items():
         if _at(given, path) is not None:
             yield f"{path} has no effect: {reason}"
-    if config.env is not None and config.env.vec_env == "subproc":
-        yield SUBPROC
 
 
 def _defaults(given: Kwargs) -> Iterator[str]:

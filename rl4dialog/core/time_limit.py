@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,8 +10,6 @@ from typing import Any
 
 # Seconds between further interruptions of a body that catches the first one.
 _AGAIN_S = 1.0
-# Additional seconds before the process of a body that cannot be interrupted is ended.
-_GRACE_S = 10.0
 
 
 class TimeIsUp(BaseException):
@@ -20,13 +17,12 @@ class TimeIsUp(BaseException):
 
 
 @contextmanager
-def time_limit(seconds: float | None, ends_process: bool = False) -> Iterator[None]:
+def time_limit(seconds: float | None) -> Iterator[None]:
     """Interrupt the body by `TimeIsUp` if it takes too long.
 
     Python code is interrupted anywhere, including waits and sleeps. Native code of a library is interrupted when it
     returns to Python. The limit is ignored outside the main thread, and on systems without SIGALRM. A body that uses
-    SIGALRM itself overrides this limit. If it has not returned 10 seconds after the limit, the process can be ended,
-    with a traceback on stderr and exit code 1, which costs a quarter of a millisecond per call.
+    SIGALRM itself overrides this limit.
     """
     if seconds is None or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
@@ -39,13 +35,9 @@ def time_limit(seconds: float | None, ends_process: bool = False) -> Iterator[No
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
-    if ends_process:
-        faulthandler.dump_traceback_later(seconds + _GRACE_S, exit=True)
     try:
         yield
     finally:
         is_running = False
-        if ends_process:
-            faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

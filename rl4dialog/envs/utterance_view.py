@@ -41,14 +41,13 @@ class UtteranceView(gym.Env):
     Args:
         env: The token-level environment.
         timeout_s: Time limit of a step, that is, of its rewards and the partner; by default none.
-        ends_process: Whether to end this process if they cannot be interrupted.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
 
-    def __init__(self, env: TextGenEnv, timeout_s: float | None = None, ends_process: bool = False) -> None:
+    def __init__(self, env: TextGenEnv, timeout_s: float | None = None) -> None:
         super().__init__()
-        self.env, self._timeout_s, self._ends_process = env, timeout_s, ends_process
+        self.env, self._timeout_s = env, timeout_s
         self.observation_space = env.observation_space
         length = int(env.observation_space["context_ids"].shape[0])  # type: ignore[index]
         vocab_size = int(env.action_space.n)  # type: ignore[attr-defined]
@@ -82,7 +81,7 @@ class UtteranceView(gym.Env):
         """Call within the time limit. The next step reports a failure of a start, which has no way to fail."""
         self._failure = {}
         try:
-            with time_limit(self._timeout_s, self._ends_process):
+            with time_limit(self._timeout_s):
                 return call()
         except (RewardError, PartnerError) as error:
             message, partner_failed = str(error), isinstance(error, PartnerError)

@@ -13,7 +13,7 @@ import types
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -31,7 +31,6 @@ from rl4dialog.envs.worker import (
     Failure,
     dumps,
     make_utterance_env,
-    obey_main_process,
     partner_waits,
     run_block,
     unstacked,
@@ -70,9 +69,9 @@ def make_vec_env(
     Args:
         env_kwargs: Arguments of :class:`TextGenEnv`.
         n_envs: Number of environments.
-        vec_env: ``blocks`` for several environments per worker process; ``subproc`` for stable-baselines3's
-            ``SubprocVecEnv``, with one process per environment; ``dummy`` for all environments in this process. By
-            default ``blocks`` if rewards or the partner run in the environments, and ``dummy`` otherwise.
+        vec_env: ``blocks`` for several environments per worker process; ``subproc`` for one process per environment;
+            ``dummy`` for all environments in this process. By default ``blocks`` if rewards or the partner run in the
+            environments, and ``dummy`` otherwise.
         n_workers: Number of workers for ``blocks``; by default one per core.
         timeout_s: Time limit of the rewards of a reply.
         once_among: For samples that occur once: the number of the first environment, and that in all processes.
@@ -80,7 +79,7 @@ def make_vec_env(
     vec_env = check_workers(env_kwargs, vec_env)
     samples = env_kwargs["samples"]
     env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
-    build = functools.partial(make_utterance_env, timeout_s=timeout_s, ends_process=vec_env == "subproc")
+    build = functools.partial(make_utterance_env, timeout_s=timeout_s)
     parts = [None if once_among is None else (once_among[0] + i, once_among[1]) for i in range(n_envs)]
     builds = [functools.partial(build, {**env_kwargs, "part": part}) for part in parts]
     return vectorize(builds, vec_env, n_workers, timeout_s)
@@ -111,21 +110,7 @@ def vectorize(
     """Run any environments at once, each built where it runs; other arguments as for `make_vec_env`."""
     if vec_env == "dummy":
         return ForeseeingVecEnv(list(builds))
-    if vec_env == "blocks":
-        return BlockVecEnv(builds, n_workers, timeout_s)
-    try:
-        env = SubprocVecEnv([functools.partial(_make_in_own_process, build, {**os.environ}) for build in builds])
-    except (EOFError, OSError) as error:
-        raise EnvWorkerError(
-            "an environment worker died while its environment was built; its own error message is printed above"
-        ) from error
-    _ended_with(env, env.processes, env.remotes)
-    return env
-
-
-def _make_in_own_process(build: EnvFn, environment: Mapping[str, str]) -> gym.Env:
-    obey_main_process(environment)
-    return build()
+    return BlockVecEnv(builds, worker_count(len(builds), n_workers, vec_env), timeout_s)
 
 
 class ForeseeingVecEnv(DummyVecEnv):
@@ -276,8 +261,9 @@ class BlockVecEnv(SubprocVecEnv):
         self._workers: list[_Worker] = []
         self.processes = []
         connections: list[Connection] = []
-        # Also ends the workers of environments that are forgotten, or open when the program ends.
-        self._end = _ended_with(self, self.processes, connections)
+        # Also ends the workers of environments that are forgotten, or open when the program ends, where multiprocessing
+        # would wait forever for workers that ignore its SIGTERM.
+        self._end = Finalize(self, _end, args=(self.processes, connections), exitpriority=0)
         with _surroundings_of_workers():
             for start, stop in itertools.pairwise(bounds):
                 ours, theirs = context.Pipe()
@@ -348,14 +334,6 @@ def _surroundings_of_workers() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _ended_with(env: VecEnv, processes: Sequence[Any], connections: Sequence[Any]) -> Finalize:
-    """What ends the workers; called when the environments are garbage, and at the exit of the program.
-
-    multiprocessing itself would wait forever at the exit, for workers that ignore its SIGTERM.
-    """
-    return Finalize(env, _end, args=(processes, connections), exitpriority=0)
-
-
 def _end(processes: Sequence[Any], connections: Sequence[Any]) -> None:
     """End workers; those that do not obey are killed."""
     for connection in connections:
@@ -384,51 +362,19 @@ def _death(process: Any, envs: range) -> EnvWorkerError:
     )
 
 
-@contextlib.contextmanager
-def worker_death_as_error(env: VecEnv) -> Iterator[None]:
-    """Convert errors caused by a dead worker of stable-baselines3's ``SubprocVecEnv`` to one that names the worker."""
-    try:
-        yield
-    except (EOFError, OSError) as error:
-        env = env.unwrapped
-        if not isinstance(env, SubprocVecEnv):
-            raise
-        # The end of a connection comes some time before the end of its process.
-        if not (ended := wait([process.sentinel for process in env.processes], _END_GRACE_S)):
-            raise
-        i, dead = next((i, process) for i, process in enumerate(env.processes) if process.sentinel in ended)
-        dead.join()
-        raise _death(dead, range(i, i + 1)) from error
-
-
-def close(env: VecEnv) -> None:
-    """Close environments and their workers, without waiting for workers that died or are in the middle of a step."""
-    env = env.unwrapped
-    if not isinstance(env, SubprocVecEnv) or isinstance(env, BlockVecEnv):
-        env.close()
-    elif not env.closed:
-        if env.waiting or any(process.exitcode is not None for process in env.processes):
-            for process in env.processes:
-                process.kill()
-        _end(env.processes, env.remotes)
-        env.closed = True
-
-
 # -- states of environments, for checkpoints --------------------------------------------------------------------------
 
 
 def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
     """State of each environment, which has a ``state_dict``."""
-    with worker_death_as_error(vec_env):
-        return vec_env.env_method("state_dict")
+    return vec_env.env_method("state_dict")
 
 
 def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> Any:
     """Restore the environments' states from `env_states`; returns the observations as ``reset()`` does."""
-    with worker_death_as_error(vec_env):
-        observations = [
-            vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)
-        ]
+    observations = [
+        vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)
+    ]
     if not isinstance(observations[0], Mapping):
         return np.stack(observations)
     return {name: np.stack([observation[name] for observation in observations]) for name in observations[0]}

@@ -34,9 +34,7 @@ from rl4dialog.envs.utterance_view import UtteranceView
 EnvFn = Callable[[], gym.Env]
 
 
-def make_utterance_env(
-    env_kwargs: dict[str, Any], timeout_s: float | None = None, ends_process: bool = False
-) -> UtteranceView:
+def make_utterance_env(env_kwargs: dict[str, Any], timeout_s: float | None = None) -> UtteranceView:
     """Build an environment in the process where it runs; arguments are those of the two classes.
 
     Rewards and the partner, which can have state, are copied, so that environments do not affect each other; they share
@@ -47,7 +45,7 @@ def make_utterance_env(
     parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
     partner = copy.deepcopy(env_kwargs.get("partner"), shared)
     env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, "partner": partner})
-    return UtteranceView(env, timeout_s, ends_process)
+    return UtteranceView(env, timeout_s)
 
 
 def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:

@@ -19,7 +19,6 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, SPEAKERS
 from rl4dialog.data.conversations.record import ROLES, VERSION
 from rl4dialog.data.pool import check_split
-from rl4dialog.envs.vectorize import close
 from rl4dialog.inference.loading import find_checkpoint, model_folder, read_run_config
 from rl4dialog.inference.offline_evaluation import check_is_new, make_folder, print_metrics
 from rl4dialog.inference.simulation import write_simulated
@@ -99,7 +98,7 @@ def load_turn_level_policy(config: TurnLevelConfig, run: Path, checkpoint: str |
     in_process = config.model_copy(update={"env": env})
     with random_states_kept():  # stable-baselines3 seeds all generators
         algorithm = build_turn_level_algorithm(in_process, buffer_size=env.n_envs, device="auto")
-    close(algorithm.env)
+    algorithm.env.close()
     load_plain_policy(algorithm.policy, folder)
     algorithm.policy.set_training_mode(False)
     return algorithm.policy  # type: ignore[no-any-return]

@@ -18,7 +18,6 @@ from typing import Any
 
 from rl4dialog.core.config import RunConfig, TextConfig, parse_config
 from rl4dialog.core.config_blocks import GENERATION_OPTIONS
-from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.files import json_object, read_manifest, write_manifest
 from rl4dialog.core.yaml_loader import flatten
@@ -275,8 +274,6 @@ def with_first_sampler(config: RunConfig, stored: RunConfig) -> RunConfig:
 def _check_same(root: Path, config: RunConfig) -> RunConfig:
     """Check that a config and the stored one define the same training; return the latter."""
     stored = stored_config(root)
-    if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
-        _logger.warning("%s. The run in %s was started with it", SUBPROC, root)
     free, now = tuple(f"{key}." for key in _FREE), with_first_sampler(config, stored)
     found = changes(stored.model_dump(mode="json"), now.model_dump(mode="json"))
     if changed := [text for key, text in found if not f"{key}.".startswith(free)]:

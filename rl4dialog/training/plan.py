@@ -25,7 +25,7 @@ from rl4dialog.core.config import (
 )
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
-from rl4dialog.envs.vectorize import close, worker_count
+from rl4dialog.envs.vectorize import worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.heads import hidden_size
@@ -238,7 +238,7 @@ def _reward_model_rows(config: RewardModelConfig) -> Rows:
 def _turn_level_rows(config: TurnLevelConfig) -> Rows:
     _check_env(config)
     algorithm = build_turn_level_algorithm(config)
-    close(algorithm.env)
+    algorithm.env.close()
     env, n_timesteps = config.env, algorithm.timesteps_per_iteration
     yield "observations", str(algorithm.observation_space)
     yield "actions", str(algorithm.action_space)

@@ -29,7 +29,7 @@ from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.core.yaml_loader import load_yaml
-from rl4dialog.envs.vectorize import close, env_states, load_env_states
+from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.functional.distributed import all_gather_object
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import (
@@ -203,7 +203,7 @@ class PolicyTrainee(TextTrainee):
             print(self._watch.summary)
 
     def close(self) -> None:
-        close(self.algorithm.env)
+        self.algorithm.env.close()
 
 
 class OfflineTrainee(PolicyTrainee):

@@ -289,7 +289,7 @@ def test_reward_that_never_returns_ends_the_run(tmp_path, refused, vec_env):
         assert any((run_folder(tmp_path) / "checkpoints").iterdir()), "what was saved is kept"
 
 
-def test_worker_of_stable_baselines3_that_dies_ends_the_run(tmp_path, refused):
+def test_worker_that_dies_ends_the_run(tmp_path, refused):
     unscored = {**SHORT, "train_evaluation__score_predictions": False}
     config = with_reward(tmp_path, OF_ONE + "os._exit(7)", env__vec_env="subproc", env__n_envs=1, **unscored)
     refused(train(tmp_path, config), "process", "environment 0", "exit code 7", "same command continues")

@@ -19,7 +19,6 @@ from rl4dialog.algorithms.schedules import SCHEDULED, ScheduleSettings, as_sched
 from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
-from rl4dialog.envs.vectorize import worker_death_as_error
 from rl4dialog.functional import distributed
 from rl4dialog.functional.advantages import Credit
 from rl4dialog.policies.gathered import GatheredPolicy
@@ -237,10 +236,6 @@ class LMRolloutMixin:
         # As set by VecEnv.seed() and used by the next reset(); seed() cannot give two environments the same seed.
         algorithm.env._seeds = [seed + (first + i) // self.group_size for i in range(algorithm.env.num_envs)]
 
-    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
-        with worker_death_as_error(self.env):  # type: ignore[attr-defined]
-            return super()._setup_learn(*args, **kwargs)  # type: ignore[misc]
-
     def _setup_model(self) -> None:
         """Build the policy. All processes start with the main process's weights."""
         super()._setup_model()  # type: ignore[misc]
@@ -309,18 +304,17 @@ class LMRolloutMixin:
         stats = None
         self._rollout_began_at = began_at
         try:
-            with worker_death_as_error(env):
-                stats, algorithm._last_obs = self.collector.collect(
-                    algorithm.policy,
-                    env,
-                    rollout_buffer,
-                    algorithm._last_obs,
-                    n_timesteps,
-                    on_step,
-                    GroupSettings(self.group_size, self.constant_groups, self.max_resampling),
-                    self.iteration + 1,
-                    self._join_turns,
-                )
+            stats, algorithm._last_obs = self.collector.collect(
+                algorithm.policy,
+                env,
+                rollout_buffer,
+                algorithm._last_obs,
+                n_timesteps,
+                on_step,
+                GroupSettings(self.group_size, self.constant_groups, self.max_resampling),
+                self.iteration + 1,
+                self._join_turns,
+            )
         finally:
             self._rollout_began_at = None
             algorithm.num_timesteps = began_at + (n_timesteps if stats is not None else 0)

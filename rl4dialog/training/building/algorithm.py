@@ -8,7 +8,7 @@ from rl4dialog.catalog import AlgorithmRegistry, InfoFnRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.protocols import PartnerService
-from rl4dialog.envs.vectorize import check_workers, close, make_vec_env
+from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes, process_index
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.vllm_backend import VLLMBackend
@@ -82,10 +82,10 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
         if service is not None:
             service.begin_run(built.policy)
     except (AssertionError, TypeError, ValueError) as error:
-        close(vec_env)
+        vec_env.close()
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
     except GenerationError:
-        close(vec_env)
+        vec_env.close()
         raise
     return built
 

@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.cache import find_cached
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, TextConfig
-from rl4dialog.envs.vectorize import close
 from rl4dialog.functional.replies import Replies
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.algorithm import build_algorithm
@@ -89,7 +88,7 @@ class Subject(Assembly):
 
     def close(self) -> None:
         if "algorithm" in self.__dict__:
-            close(self.algorithm.env)
+            self.algorithm.env.close()
 
     @part
     def memory_plan(self) -> MemoryPlan:

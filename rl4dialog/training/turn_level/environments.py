@@ -39,7 +39,7 @@ from rl4dialog.core.protocols import Partner
 from rl4dialog.core.registry import Registry
 from rl4dialog.data.pool import SPLITS, Data
 from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
-from rl4dialog.envs.vectorize import close, vectorize
+from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.scores.persona_ranking import PersonaRanking
 from rl4dialog.tasks.turn_goals import chosen_goals
@@ -213,7 +213,7 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
             raise ValueError("the environment has no method action_masks; use ppo")
         built.policy.made_for = fingerprint
     except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as error:
-        close(vec_env)
+        vec_env.close()
         hint = "; env.args.action: composite makes actions discrete" if config.env.id == "dialogue_acts" else ""
         raise ConfigError(
             f"alg.id: {config.alg.id} cannot be combined with env.id: {config.env.id}, or with these alg.args and "

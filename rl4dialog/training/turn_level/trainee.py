@@ -31,7 +31,7 @@ from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.core.files import to_plain
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.envs.vectorize import close, env_states, load_env_states, worker_death_as_error
+from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.policies.saving import (
     OPTIMIZER_FILE,
     load_plain_policy,
@@ -300,13 +300,12 @@ class TurnLevelTrainee(Trainee):
         n_left = self.n_iters - self.iteration
         with Progress("", "iteration", self.n_iters, initial=self.iteration, line_every_s=_LINE_EVERY_S) as progress:
             tracking = TrackingCallback(self._tracker, progress, rates_and_shown)
-            with worker_death_as_error(self.algorithm.env):
-                self.algorithm.learn(
-                    n_left * self.algorithm.timesteps_per_iteration,
-                    CallbackList([tracking, *callbacks, tracking.last]),
-                    log_interval=None,  # the logger is cleared after each rollout
-                    reset_num_timesteps=not self._is_resumed,
-                )
+            self.algorithm.learn(
+                n_left * self.algorithm.timesteps_per_iteration,
+                CallbackList([tracking, *callbacks, tracking.last]),
+                log_interval=None,  # the logger is cleared after each rollout
+                reset_num_timesteps=not self._is_resumed,
+            )
 
     def stop(self) -> None:
         self.algorithm.stop_requested = True
@@ -348,7 +347,7 @@ class TurnLevelTrainee(Trainee):
         return self._tracker.run_folder.path(folder_name)
 
     def close(self) -> None:
-        close(self.algorithm.env)
+        self.algorithm.env.close()
         for envs in set(self._evaluation_envs.values()):
             envs.close()
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -23,7 +22,7 @@ from tiny import make_env, make_env_kwargs, make_samples, make_tokenizer
 from rl4dialog.core.errors import DataError, EnvWorkerError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs import vectorize
-from rl4dialog.envs.vectorize import BlockVecEnv, close, make_vec_env, worker_count, worker_death_as_error
+from rl4dialog.envs.vectorize import BlockVecEnv, make_vec_env, worker_count
 from rl4dialog.envs.worker import make_utterance_env
 from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -275,14 +274,14 @@ class Sees(Counter):
         return os.environ.get("KEY_OF_A_PARTNER")
 
 
-@pytest.mark.parametrize("kind", ["blocks", "subproc"])
-def test_workers_have_the_environment_variables_of_now(monkeypatch, kind):
+@pytest.mark.parametrize(("kind", "n_workers"), [("blocks", 1), ("subproc", 2)])
+def test_workers_have_the_environment_variables_of_now(monkeypatch, kind, n_workers):
     for value in (None, "set after the fork server has started"):
         if value is not None:
             monkeypatch.setenv("KEY_OF_A_PARTNER", value)
-        env = vectorize.vectorize([Sees], kind)
-        assert env.env_method("variable") == [value]
-        close(env)
+        env = vectorize.vectorize([Sees] * 2, kind, 1)
+        assert env.env_method("variable") == [value] * 2 and len(env.processes) == n_workers
+        env.close()
 
 
 class Heavy(gym.Wrapper):
@@ -543,7 +542,7 @@ tokenizer = make_tokenizer()
 env = make_vec_env(
     {"end_of_turn": EndOfTurn(tokenizer, [0]), "samples": make_samples(), "max_prompt_length": 6,
      "reward_parts": [RewardPart("mine", 1.0, Mine())], "max_episode_length": 2, "vocab_size": 20},
-    2, KIND, 2,
+    2, "blocks", 2,
 )
 env.reset()
 rewards = env.step([[5, 0]] * 2)[1]
@@ -557,18 +556,10 @@ _LONG = pytest.mark.long
 
 
 @needs_proc
-@pytest.mark.parametrize(
-    ("kind", "end"),
-    [("blocks", "kill"), pytest.param("blocks", "exit", marks=_LONG), pytest.param("subproc", "exit", marks=_LONG)],
-)
-def test_script_leaves_no_process_however_it_ends(tmp_path, kind, end):
+@pytest.mark.parametrize("end", ["kill", pytest.param("exit", marks=_LONG)])
+def test_script_leaves_no_process_however_it_ends(tmp_path, end):
     text = SCRIPT + ("time.sleep(600)\n" if end == "kill" else "")
-    # stable-baselines3's own workers run the script again, with torch.
-    text = text.replace("KIND", repr(kind)).replace("HANGS", str(end == "kill"))
-    if kind == "subproc":
-        imports, main = text.split("tokenizer = ")
-        text = imports + "if __name__ == '__main__':\n" + textwrap.indent("tokenizer = " + main, "    ")
-    (tmp_path / "script.py").write_text(text)
+    (tmp_path / "script.py").write_text(text.replace("HANGS", str(end == "kill")))
     root = Path(__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}
     command = [sys.executable, str(tmp_path / "script.py")]
@@ -577,89 +568,11 @@ def test_script_leaves_no_process_however_it_ends(tmp_path, kind, end):
         words = process.stdout.readline().split()
         pids = [int(word) for word in words[2:]]
         assert len(pids) == 2
-        if kind == "blocks":
-            assert words[:2] == ["0.0"] * 2
+        assert words[:2] == ["0.0"] * 2
         if end == "kill":
             assert all(map(is_running, pids))
             process.kill()
     assert_all_end(pids)
-
-
-# -- stable-baselines3's own workers ----------------------------------------------------------------------------------
-
-GOOD, HANGS, DIES = ([token, 0, -1, -1, -1] for token in (4, 6, 5))
-
-
-def deadly(previous, action, current, done, meta):
-    if action == DIES[0]:
-        os._exit(7)
-    if action == HANGS[0]:
-        time.sleep(600)
-    return 1.0
-
-
-@pytest.fixture
-def forked(monkeypatch):
-    """Workers that are up at once: by default each imports torch."""
-
-    class Forked(SubprocVecEnv):
-        def __init__(self, env_fns):
-            super().__init__(env_fns, start_method="fork")
-
-    monkeypatch.setattr(vectorize, "SubprocVecEnv", Forked)
-
-
-def make(**overrides):
-    env = make_vec_env(make_env_kwargs(**overrides), 2, "subproc", timeout_s=0.3)
-    assert isinstance(env, SubprocVecEnv) and not isinstance(env, BlockVecEnv)
-    env.seed(0)
-    env.reset()
-    return env
-
-
-def is_any_alive(env):
-    return any(process.is_alive() for process in env.processes)
-
-
-@pytest.mark.usefixtures("forked")
-def test_reward_that_hangs_is_told_and_worker_that_dies_is_told_with_its_exit_code():
-    env = make(reward_parts=[RewardPart("deadly", 1.0, deadly)])
-    _, _, dones, infos = env.step(np.array([HANGS, GOOD]))
-    assert dones.tolist() == [True, True]
-    assert "reward 'deadly' had not returned" in infos[0]["error"] and "error" not in infos[1]
-    with (
-        pytest.raises(EnvWorkerError, match=r"process \d+ with environment 0, exit code 7\."),
-        worker_death_as_error(env),
-    ):
-        env.step(np.array([DIES, GOOD]))  # the first: forked after it, the second does not hold its connection
-    for _ in range(2):
-        close(env)
-    assert not is_any_alive(env)
-
-
-@pytest.mark.usefixtures("forked")
-def test_environments_are_closed_in_the_middle_of_a_step_and_after_it():
-    for is_in_a_step in (True, False):
-        env = make(reward_parts=[RewardPart("deadly", 1.0, deadly)])
-        env.step_async(np.array([HANGS, GOOD]))
-        if not is_in_a_step:
-            env.step_wait()
-        close(env)
-        assert not is_any_alive(env)
-
-
-def test_other_errors_are_left_as_they_are():
-    with (
-        pytest.raises(FileNotFoundError),
-        worker_death_as_error(DummyVecEnv([lambda: make_utterance_env(make_env_kwargs())])),
-    ):
-        open("/nowhere/at/all")  # noqa: SIM115 (does not open)
-
-
-@pytest.mark.usefixtures("forked")
-def test_environment_that_cannot_be_built_is_told():
-    with pytest.raises(EnvWorkerError, match="died while its environment was built"):
-        make(max_turns=2)
 
 
 @pytest.mark.parametrize("vec_env", ["dummy", "blocks"])
