@@ -31,6 +31,7 @@ def test_what_is_said_is_understood():
         ("Inside?", "place"),
         ("What time on which day?", None),
         ("Tell me the day.", None),
+        ("Where would you like?", None),
         ("Friday?", None),
         ("Sometimes?", None),
         ("", None),
