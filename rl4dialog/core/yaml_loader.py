@@ -109,7 +109,7 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         found = "nothing" if config is None else f"a {type(config).__name__}"
-        raise ConfigError(f"{source} must contain a mapping with keys such as tokenizer and alg; it contains {found}")
+        raise ConfigError(f"{source} must contain a mapping, with lines such as `key: value`; it contains {found}")
     return config
 
 

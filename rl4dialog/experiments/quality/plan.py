@@ -59,8 +59,6 @@ class World(Block):
     """What the best scripted player reaches in this metric."""
     level: float | None = None
     """A value of the metric; the page says after how many tokens it is reached."""
-    seeds: list[int] | None = Field(default=None, min_length=1)
-    """Of the rows' seeds, those with which runs are made in this world. Default: all."""
 
 
 class Group(_WithSeeds):
@@ -222,8 +220,6 @@ def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[Plan
         for world, place in plan.worlds.items() or [("", None)]:
             for label, row in plan.runs.items():
                 if i >= len(plan.seeds_of(label)) or (row.worlds is not None and world not in row.worlds):
-                    continue
-                if place and place.seeds and plan.seeds_of(label)[i] not in place.seeds:
                     continue
                 config = folder / (place or row).config  # type: ignore[operator]
                 overrides = [*plan.overrides, *(place.overrides if place else []), *plan.overrides_of(label, world)]
