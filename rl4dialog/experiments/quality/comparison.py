@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +141,7 @@ def verify(plan_path: str, overrides: Sequence[str], output: Path, n_runs: int, 
     """
     ledger = Ledger(plan_path, overrides, output)
     known = {each.key: each for each in ledger.found().done}
-    complete = [run for run in selection.of(ledger.runs) if run.key in known]
+    complete = judgeable([run for run in selection.of(ledger.runs) if run.key in known], known)
     chosen = random.sample(complete, min(n_runs, len(complete)))
     prepare(chosen, output)
     results = []
@@ -159,6 +160,12 @@ def verify(plan_path: str, overrides: Sequence[str], output: Path, n_runs: int, 
             results.append(judge_repetition(recorded, ledger.read(run, folder), metric, row))
             say(f"{run.name}: {results[-1][1]}")
     return int(not all(is_same for is_same, _ in results))
+
+
+def judgeable(runs: Sequence[PlannedRun], known: Collection[tuple[str, str, int]]) -> list[PlannedRun]:
+    """Runs of rows with at least three known seeds, so that another machine's result can be judged; else all."""
+    n_seeds = Counter((world, row) for world, row, _ in known)
+    return [run for run in runs if n_seeds[run.world, run.label] >= 3] or list(runs)
 
 
 def prepare(runs: Sequence[PlannedRun], output: Path) -> None:

@@ -13,7 +13,7 @@ from runs import make_config, write_config
 from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.experiments.quality import comparison
-from rl4dialog.experiments.quality.comparison import Selection, execute, make_steps
+from rl4dialog.experiments.quality.comparison import Selection, execute, judgeable, make_steps
 from rl4dialog.experiments.quality.plan import load_plan, planned_runs
 
 
@@ -117,6 +117,15 @@ def test_a_selection_names_what_the_plan_does_not_have(tmp_path):
     ):
         with pytest.raises(ConfigError, match=message):
             selection.of(runs)
+
+
+def test_runs_that_another_machine_can_repeat_have_three_seeds():
+    runs = [
+        SimpleNamespace(world="w", label=label, seed=seed) for label, n in (("a", 3), ("b", 2)) for seed in range(n)
+    ]
+    known = [(run.world, run.label, run.seed) for run in runs]
+    assert judgeable(runs, known) == runs[:3]
+    assert judgeable(runs[3:], known[3:]) == runs[3:]
 
 
 @pytest.mark.long
