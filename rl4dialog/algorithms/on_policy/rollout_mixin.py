@@ -252,13 +252,13 @@ class LMRolloutMixin:
         """Run the algorithm's update on the collected rollout, skipping steps with a non-finite gradient."""
         algorithm: Any = self
         policy, max_grad_norm = algorithm.policy, algorithm.max_grad_norm
-        guarded = self._step_guard.around(policy.optimizer)
+        norm_of_sum = math.inf
         if distributed.n_processes() > 1:
             # Its numbers are those of all processes; its gradients are clipped once they are summed.
             algorithm.policy, algorithm.max_grad_norm = GatheredPolicy(policy), math.inf
-            guarded = self._step_guard.around(policy.optimizer, max_grad_norm or math.inf)  # TRPO's is 0, and unused
+            norm_of_sum = max_grad_norm or math.inf  # TRPO's is 0, and unused
         try:
-            with guarded:
+            with self._step_guard.around(policy.optimizer, norm_of_sum):
                 super().train()  # type: ignore[misc]
         finally:
             algorithm.policy, algorithm.max_grad_norm = policy, max_grad_norm

@@ -12,6 +12,7 @@ from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.files import write_text
 from rl4dialog.experiments.own_process import Command, run_all, run_command, say, train_arguments
 from rl4dialog.experiments.quality.outcomes import (
+    FEWEST_SEEDS,
     Outcome,
     Outcomes,
     judge_repetition,
@@ -163,9 +164,9 @@ def verify(plan_path: str, overrides: Sequence[str], output: Path, n_runs: int, 
 
 
 def judgeable(runs: Sequence[PlannedRun], known: Collection[tuple[str, str, int]]) -> list[PlannedRun]:
-    """Runs of rows with at least three known seeds, so that another machine's result can be judged; else all."""
+    """Runs of rows with enough known seeds, so that another machine's result can be judged; else all."""
     n_seeds = Counter((world, row) for world, row, _ in known)
-    return [run for run in runs if n_seeds[run.world, run.label] >= 3] or list(runs)
+    return [run for run in runs if n_seeds[run.world, run.label] >= FEWEST_SEEDS] or list(runs)
 
 
 def prepare(runs: Sequence[PlannedRun], output: Path) -> None:

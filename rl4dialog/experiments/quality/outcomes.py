@@ -30,6 +30,8 @@ Differences = Mapping[str, Sequence[float]]
 _TIMES = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
 _PACKAGES = ("python", "rl4dialog", "torch", "transformers")
 _OF_TIME = ("hours", "peak_mib", "spent.seconds")
+FEWEST_SEEDS = 3
+"""Of a row, without which its spread does not say whether another result is far away."""
 _KL_WINDOW = 3
 """Iterations over which the KL of an evaluation is averaged: a rollout's KL is noisy."""
 
@@ -240,7 +242,7 @@ def judge_repetition(recorded: Outcome, repeated: Outcome, metric: str, row: Seq
         return False, f"differs, although {same}: {key} {one[key]} is now {other.get(key)}"
     values, now = [run.after[metric] for run in row], repeated.after[metric]
     elsewhere = f"elsewhere ({'; '.join(moved)}), {metric} {recorded.after[metric]:g} is now {now:g}"
-    if len(values) < 3:
+    if len(values) < FEWEST_SEEDS:
         return False, f"{elsewhere}; a row of {len(values)} seed(s) does not say whether that is much"
     spread = float(np.std(values, ddof=1)) * math.sqrt(1 + 1 / len(values))
     low, high = stats.t.interval(0.99, len(values) - 1, float(np.mean(values)), max(spread, 1e-9))
