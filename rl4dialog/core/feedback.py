@@ -152,7 +152,7 @@ def append_feedback(path: Path, feedback: Feedback) -> None:
 
 
 def read_feedback(path: Path) -> list[Feedback]:
-    """Read all items of a file, in order; a truncated last line is ignored."""
+    """Read all items of a file, in order; a truncated last line is left out, with a warning."""
     return _read(path, Feedback, "; rl4dialog chat, teach and ui write it")
 
 

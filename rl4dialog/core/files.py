@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import math
 import os
 import stat
@@ -26,6 +27,7 @@ except ImportError:  # Windows has no file locks of this kind
 MANIFEST = "manifest.json"
 Record = Mapping[str, Any]
 _Continued = TypeVar("_Continued", bound="ContinuedFile")
+_logger = logging.getLogger(__name__)
 
 _SURELY_FITS = 100 * 2**20
 _MAX_RATIO = 200
@@ -270,9 +272,14 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file, except a truncated last line; an `OSError` if it cannot be read."""
+    """The lines of a file, except a truncated last line, with a warning; an `OSError` if it cannot be read."""
     *lines, last = read_regular(path).split(b"\n")
-    return [*lines, last] if _is_record(last) else lines
+    if _is_record(last):
+        return [*lines, last]
+    if last.strip():
+        cure = "complete or remove the line, or write the file again"
+        _logger.warning("%s:%d is cut short, so it is left out; %s", path, len(lines) + 1, cure)
+    return lines
 
 
 def _mend_end(file: BinaryIO) -> None:

@@ -32,14 +32,15 @@ ALL = [
 ]
 
 
-def test_feedback_is_read_as_it_was_given(tmp_path):
+def test_feedback_is_read_as_it_was_given(tmp_path, caplog):
     path = tmp_path / "feedback.jsonl"
     for feedback in ALL:
         append_feedback(path, feedback)
-    assert read_feedback(path) == ALL
+    assert read_feedback(path) == ALL and not caplog.messages
     with open(path, "a") as file:
         file.write('{"version": 1, "kind": "rat')
     assert read_feedback(path) == ALL
+    assert f"{path}:6 is cut short, so it is left out; complete or remove the line" in caplog.text
 
 
 def test_record_has_what_its_kind_has_and_no_more():
