@@ -11,9 +11,9 @@ from rl4dialog.serving import server
 from rl4dialog.serving.judging import JudgingPage
 
 
-def start_page(folder, *flags):
+def start_page(folder, *flags, port=None):
     """Start the command; returns the process and the page's address once it is served."""
-    address = f"http://127.0.0.1:{(port := free_port())}"
+    address = f"http://127.0.0.1:{(port := port or free_port())}"
     command = Command(["ui", *flags, "--port", str(port)], folder)
     command.wait_for(lambda: f"The page is at {address}; press Ctrl-C to stop.\n" in command.output)
     return command, address

@@ -79,7 +79,7 @@ class ChatPage(Page[ChatState]):
             self._on(bubble.like, f"rate_{i}", partial(self._rate, i))
             self._on(bubble.example_select, f"example_{i}", self._began, *self._settings)
             self._on(bubble.option_select, f"option_{i}", partial(self._choose, i))
-            self._on(bubble.edit, f"edit_{i}", partial(self._edited, i), *self._settings)
+            self._on(bubble.edit, f"edit_{i}", partial(self._edited, i), *self._settings, edited=column)
             self._on(bubble.retry, f"retry_{i}", self._retried, *self._settings)
             self._on(bubble.undo, f"undo_{i}", self._undone)
             self._on(bubble.clear, f"reset_{i}", lambda visit: self._keep(visit, self._chat.reset(self._state(visit))))

@@ -187,7 +187,8 @@ class QueueJudging(Judging[QueuedReplies]):
 
     hint = "Choose the better reply, or rate a single one. The pencil writes a better version."
     advice = (
-        "To take a rating back, click its thumb again; to take a correction back, restore the text of the reply. "
+        "The keys 1 and 2 choose a reply. To take a rating back, click its thumb again; to take a correction back, "
+        "restore the text of the reply. "
         "Back shows what you judged before, and takes that judgement back."
     )
 
@@ -372,7 +373,7 @@ class JudgingPage(Page[None]):
             if not judging.judges_bubbles:
                 continue
             self._on(bubble.like, f"rate_{i}", self._judged(i, judging.rate, "rating"))
-            self._on(bubble.edit, f"correct_{i}", self._judged(i, judging.correct, "value"))
+            self._on(bubble.edit, f"correct_{i}", self._judged(i, judging.correct, "value"), edited=column)
 
     def _seen(self, visit: Visit) -> tuple[str, str]:
         """Who acts, and the id of the replies on the page."""
@@ -454,7 +455,7 @@ class StudyPage(JudgingPage):
         below, study = super()._add_below(), self._of_study.study
         with self._gradio.Column(elem_id="intro") as self._intro:
             consent = paragraphs_html("Consent", study.consent) if study.consent.strip() else ""
-            again = "The arrow at the top left shows these instructions again."
+            again = "The arrow at the top left shows these instructions again. The keys 1, 2 and so on answer, too."
             self._gradio.HTML(paragraphs_html("", f"{study.instructions}\n\n{again}") + consent)
             self._name = self._gradio.Textbox(label="Your name or number", max_lines=1, elem_id="rater")
             self._begin = self._button("I agree; begin" if consent else "Begin", "begin")

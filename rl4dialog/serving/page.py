@@ -211,6 +211,13 @@ class ConversationColumn:
     def typed(self, bubbles: Sequence[Bubble]) -> Updates:
         return {self.chat: self._gradio.update(value=[self._message(bubble) for bubble in bubbles])}
 
+    def with_unsaved(self, shown: Updates, click: BubbleEvent) -> None:
+        """Show an edited text that was not saved, so that the pencil finds it again."""
+        messages = shown[self.chat]["value"]
+        if click.value.strip() and 0 <= click.index < len(messages):
+            edited = Bubble(messages[click.index]["role"], click.value, note_html("not saved"))
+            messages[click.index] |= self._message(edited)
+
     def unrated(self, n_replies: int) -> Updates:
         return {self.chat: self._gradio.update(feedback_value=[self._unrated()] * n_replies)}
 
@@ -253,6 +260,8 @@ class Page(ABC, Generic[T]):
             with gradio.Sidebar(open=False, label="Settings", elem_id="settings"):
                 self._add_settings()
             self._help = gradio.HTML(help_html(self.hint, title=self.title), elem_id="help")
+            unsaved = gradio.HTML(elem_id="unsaved")
+            blocks.load(None, None, unsaved, js="unsaved", api_name=False)
             with gradio.Row(elem_id="conversations", elem_classes=self.mode, scale=1):
                 self._columns = [
                     ConversationColumn(gradio, i, name, placeholder, self.examples) for i, name in enumerate(names)
@@ -289,6 +298,7 @@ class Page(ABC, Generic[T]):
             label="Message", show_label=False, container=False, placeholder="Type a message", lines=1, max_lines=6,
             elem_id="text", submit_btn=True, autofocus=True, interactive=False,
         )  # fmt: skip
+        self.blocks.load(None, None, self._text, js="() => kept('message')", api_name=False)
         return self._text
 
     def _button(self, label: str, id: str | None = None) -> Any:
@@ -317,14 +327,16 @@ class Page(ABC, Generic[T]):
         act: Callable[..., Iterator[Updates] | Updates | str | None],
         *inputs: Any,
         written: Any = None,
+        edited: ConversationColumn | None = None,
         needs_current: bool = True,
         shows_progress: bool = True,
     ) -> None:
         """Connect an event, and name it in the API.
 
         `act` gets the visit and the values of the inputs. It returns a note for the person, further updates, or those
-        while it goes on. Then the new state is shown, or why there is none: the first input, if it is `written` text,
-        then stays. An event that changes nothing is exempt from the check of the state that the page showed.
+        while it goes on. Then the new state is shown, or why there is none: then the first input, if it is `written`
+        text, stays, and so does a text that was `edited` in a column, unless the page was out of date. An event that
+        changes nothing is exempt from the check of the state that the page showed.
         """
         n = len(self.options)
 
@@ -340,6 +352,8 @@ class Page(ABC, Generic[T]):
                 shown = self._shown(visit, problem_of(error))
                 if written is not None:
                     shown[written] = {**shown[written], "value": values[n]}
+                if edited is not None and shown[self._revision] == revision:
+                    edited.with_unsaved(shown, visit.click)
                 yield from self._again(shown)
             else:
                 updates = found if isinstance(found, dict) else {}

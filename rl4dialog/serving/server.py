@@ -32,15 +32,7 @@ _POSTED = re.compile(r"/gradio_api/(queue/join|run/\w+|cancel|reset)/?")
 _READING = ("GET", "HEAD")
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
 
-_STYLE = Path(__file__).with_name("page.css")
-# What Gradio lacks: a label of the box of an edited message, scrolling by keyboard, a role that may contain buttons.
-_ACCESS = """<script>
-new MutationObserver(() => {
-    for (const box of document.querySelectorAll("textarea.edit-textarea:not([aria-label])")) box.ariaLabel = "New text";
-    for (const log of document.querySelectorAll("[role=log]:not([tabindex])")) log.tabIndex = 0;
-    for (const list of document.querySelectorAll(".examples[role=list]")) list.role = "group";  // of buttons
-}).observe(document, {childList: true, subtree: true});
-</script>"""
+_STYLE, _SCRIPT = (Path(__file__).with_name(f"page.{ending}") for ending in ("css", "js"))
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -214,7 +206,7 @@ def serve(page: Page[Any], address: Address, write: Callable[[str], None], block
             show_error=True,
             theme=gradio.themes.Default(primary_hue="blue", **fonts),
             css_paths=_STYLE,
-            head=_ACCESS,
+            head=f"<script>{_SCRIPT.read_text(encoding='utf-8')}</script>",
         )
     except OSError as error:
         raise address.unusable(error) from error

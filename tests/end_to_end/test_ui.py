@@ -9,14 +9,14 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from page_process import page_of
+from page_process import page_of, start_page
 from runs import make_config, write_config
 
 from rl4dialog import cli
 from rl4dialog.commands.options import compared_name, load_compared
 from rl4dialog.commands.parser import make_parser
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.feedback import read_feedback
+from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_feedback, write_queue
 from rl4dialog.data.dialogue_text import visible
 from rl4dialog.serving.page import without_joiners
 
@@ -203,6 +203,42 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run, tmp_path):
     assert (down.rating, withdrawal.rating, withdrawal.withdrawn, up.rating) == (-1, -1, True, 1)
     assert correction.correction == "yes , i do ."
     assert all(one.turns == ["do you like <b>tea</b> ?"] for one in (preference, up, correction))
+
+
+def test_pairs_are_judged_by_keys_and_a_correction_outlives_the_server(tmp_path):
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    queue, feedback = tmp_path / "queue.jsonl", tmp_path / "feedback.jsonl"
+    replies = [JudgedReply("m", "a"), JudgedReply("n", "b")]
+    write_queue(queue, [QueuedReplies(str(i), [f"hello {i}"], replies) for i in range(3)])
+    flags = ("--queue", str(queue), "--feedback", str(feedback))
+    process, address = start_page(tmp_path, *flags)
+    with browser(tmp_path / "profile") as opened:
+        tab = Tab(opened)
+
+        def press(*keys):
+            opened.switch_to.active_element.send_keys(*keys)
+
+        opened.get(address)
+        for number, keys in enumerate(("2", "\t\t\t\t\t\t\n")):  # the number of a reply; the button beneath it
+            tab.wait_for(lambda number=number: tab.turns(1) == [f"hello {number}", "b"], f"pair {number}")
+            assert [each.accessible_name for each in opened.find_elements("css selector", "[role=log], .option")] == [
+                "Reply 1", "Reply 1: This reply is better", "Reply 2", "Reply 2: This reply is better"
+            ]  # fmt: skip
+            tab.wait_for(lambda: opened.switch_to.active_element.get_attribute("id") == "conversations", "the focus")
+            press(keys)
+        tab.wait_for(lambda: tab.turns(0) == ["hello 2", "a"], "the last pair")
+        process.kill()
+        tab.opened.find_elements("css selector", "#chat-0 [aria-label=Edit]")[-1].click()
+        tab.write("textarea.edit-textarea", "nd {c}")
+        tab.one("#chat-0 [aria-label=Submit]").click()
+        tab.wait_for(lambda: "Connection to the server was lost" in tab.one("body").text, "that the server is gone")
+        process, _ = start_page(tmp_path, *flags, port=address.rpartition(":")[2])
+        tab.wait_for(lambda: "Not saved, since the server was gone: and {c}" in tab.one("#unsaved").text, "the text")
+        tab.wait_for(lambda: tab.turns(0) == ["hello 2", "a"], "the pair again")
+        tab.edit(0, "and {c}", "The correction was appended")
+        assert not tab.one("#unsaved").text
+        process.kill()
+    assert [each.chosen for each in read_feedback(feedback)] == [1, 0, None]
 
 
 # -- without one ------------------------------------------------------------------------------------------------------

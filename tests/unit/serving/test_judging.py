@@ -126,6 +126,21 @@ def test_page_shows_what_is_left_until_all_is_judged(tmp_path):
     assert given[1].compared == ("<a>", "b 1")
 
 
+def test_correction_that_is_not_saved_stays_in_its_bubble(tmp_path):
+    (tmp_path / "folder").write_text("no folder")
+    with served(QueueJudging(PAIRS, tmp_path / "folder/feedback.jsonl")) as address:
+        tab = Tab(address)
+        correct(tab, "<c>", 1)
+        assert "feedback.jsonl cannot be written" in tab.status
+        assert tab.turns(1) == ["hello 0", "<c>"] and "not saved" in tab.below(1) and tab.options(1) == ["better"]
+        (tmp_path / "folder").unlink()
+        correct(tab, tab.turns(1)[1], 1)
+        assert "The correction was appended" in tab.status and "your correction of the reply" in tab.below(1)
+        tab.choose("better", 0, "choose")
+    (correction, _) = read_feedback(tmp_path / "folder/feedback.jsonl")
+    assert correction.correction == "<c>"
+
+
 def test_page_shows_a_whole_conversation_to_rate(tmp_path):
     file = tmp_path / "feedback.jsonl"
     with served(QueueJudging([WHOLE], file)) as address:
