@@ -123,7 +123,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         self._reward = TaskReward() if turn_reward is None else turn_reward
         self._vectorizer = ActVectorizer(world, blocks)
         self.lexicalizer = Lexicalizer(world.database)
-        self.observation_space = gym.spaces.MultiBinary(len(self._vectorizer.layout()))
+        self.observation_space = gym.spaces.MultiBinary(len(self._vectorizer.layout))
         self._composites = _composites(task, args, n_composites) if action == "composite" else None
         self.action_space: gym.Space[Any] = (
             gym.spaces.MultiBinary(len(world.system_acts))

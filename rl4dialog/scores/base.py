@@ -119,6 +119,14 @@ def mean_of_known(scores: Sequence[float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
+def meta_values(infos: Sequence[Mapping[str, Any]], key: str, is_valid: Callable[[Any], bool], needs: str) -> list[Any]:
+    """What the meta data of each text has under a key; a `DataError` that says who `needs` it if one is not valid."""
+    for row, info in enumerate(infos):
+        if not is_valid(info.get(key)):
+            raise DataError(f"{needs}; text {row} has {meta_data_there(info, key)}")
+    return [info[key] for info in infos]
+
+
 def meta_data_there(info: Mapping[str, Any] | None, key: str) -> str:
     """Describe, for an error message, the value of a meta data key, or the existing keys if it is missing."""
     if info is not None and key in info:

@@ -8,7 +8,7 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.core.protocols import SentenceRewardFunction
-from rl4dialog.scores.base import Batch, BatchReward
+from rl4dialog.scores.base import Batch, BatchReward, meta_values
 from rl4dialog.scores.classifiers import max_tokens
 from rl4dialog.scores.meteor import MeteorMetric
 
@@ -127,7 +127,6 @@ class CommonGenPreferenceModel(BatchReward):
 
 
 def _n_missing(text: str, meta_info: dict[str, Any]) -> int:
-    concepts = meta_info.get("concepts")
-    if not isinstance(concepts, (list, tuple)):
-        raise DataError(f"{_WHO}: concept_penalty_coeff needs samples with meta_data['concepts'], not {concepts!r}")
+    needs = f"{_WHO}: concept_penalty_coeff needs samples with meta_data['concepts']"
+    (concepts,) = meta_values([meta_info], "concepts", lambda each: isinstance(each, list | tuple), needs)
     return sum(concept not in text.lower() for concept in concepts)

@@ -14,10 +14,10 @@ import numpy as np
 from pydantic import Field
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.core.protocols import MetricResult
 from rl4dialog.core.types import AGENT, Dialogue
-from rl4dialog.scores.base import Batch, PerDialogueMetric, ReplyMetric, mean_of_known, meta_data_there
+from rl4dialog.scores.base import Batch, PerDialogueMetric, ReplyMetric, mean_of_known, meta_values
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.text.words import split_sentences
 
@@ -293,7 +293,8 @@ class PersonaConsistencyMetric(ReplyMetric, PerDialogueMetric):
         return {key: [mean_of_known(part.tolist()) for part in np.split(scores, ends)] for key, scores in found.items()}
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
-        personas = _personas_of(batch.meta_infos)
+        needs = "metric 'persona_consistency' needs sentences in meta_data['persona'], which persona_chat provides"
+        personas = meta_values(batch.meta_infos, "persona", lambda each: isinstance(each, list | tuple), needs)
         rows = [row for row, persona in enumerate(personas) for _ in persona]
         facts = [fact for persona in personas for fact in persona]
         consistency, contradiction = np.zeros(len(personas)), np.zeros(len(personas))
@@ -306,14 +307,3 @@ class PersonaConsistencyMetric(ReplyMetric, PerDialogueMetric):
             "consistency/persona": consistency.tolist(),
             "consistency/persona_contradiction": contradiction.tolist(),
         }
-
-
-def _personas_of(meta_infos: list[dict[str, Any]]) -> list[list[str]]:
-    personas = []
-    for row, info in enumerate(meta_infos):
-        persona = info.get("persona")
-        if not isinstance(persona, (list, tuple)):
-            there = f"which the datapool persona_chat provides; text {row} has {meta_data_there(info, 'persona')}"
-            raise DataError(f"metric 'persona_consistency' needs sentences in meta_data['persona'], {there}")
-        personas.append(list(persona))
-    return personas

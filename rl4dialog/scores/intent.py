@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.scores.base import Batch, BatchReward, SentenceMetric, meta_data_there
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.scores.base import Batch, BatchReward, SentenceMetric, meta_values
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.scores.meteor import MeteorMetric
 
@@ -114,15 +114,13 @@ def load_classifier(
 
 
 def gold_intents(meta_infos: Sequence[Mapping[str, Any]]) -> list[int]:
-    intents = []
-    for row, info in enumerate(meta_infos):
-        try:
-            intents.append(int(info["intent"][0]))
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            source = "which the datapools small_talk and daily_dialog provide"
-            there = f"{source}; text {row} has {meta_data_there(info, 'intent')}"
-            raise DataError(f"intent accuracy needs samples with meta_data['intent'], {there}") from error
-    return intents
+    source = "which the datapools small_talk and daily_dialog provide"
+    needs = f"intent accuracy needs samples with meta_data['intent'], {source}"
+    return [int(labels[0]) for labels in meta_values(meta_infos, "intent", _is_label, needs)]
+
+
+def _is_label(labels: Any) -> bool:
+    return isinstance(labels, list | tuple | str) and str(labels[:1] and labels[0]).isdigit()
 
 
 def _are_gold(acts: Sequence[int], meta_infos: list[dict[str, Any]]) -> list[float]:
@@ -198,10 +196,6 @@ class NlpReward(IntentAccuracyReward):
     Args:
         intent_model: Folder or hub id of a classifier; by default the built-in one.
         ref_model: Accepted for OpenRL's configs, without effect: the reference is the initial policy.
-        classifier: Predicts dialogue acts; passed by the toolkit for the built-in classifier.
-        synonyms: Whether METEOR uses WordNet.
-        offload: Whether another classifier is in main memory between uses, and on the GPU, if there is one, only while
-            it scores.
     """
 
     def __init__(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -21,23 +21,27 @@ _warn_once = functools.cache(logging.getLogger(__name__).warning)
 
 
 class SacreMetric(TextMetric):
-    """Corpus and sentence scores of a sacrebleu metric, divided by 100.
+    """Corpus and sentence scores of a sacrebleu metric, divided by 100. Fields of subclasses are its arguments."""
 
-    Sentence scores are computed from the same statistics, with ``sentence_args`` in place of those of the same names.
-    """
-
-    key: str
+    key: ClassVar[str]
+    kind: ClassVar[tuple[str, str]]  # id, and class in sacrebleu
     needs_references = True
 
-    def __init__(
-        self, id: str, build: Callable[..., Any], args: dict[str, Any], sentence_args: dict[str, Any] | None = None
-    ) -> None:
+    def __post_init__(self) -> None:
+        from sacrebleu import metrics
+
+        id, name = self.kind
+        args, build = dataclasses.asdict(self), getattr(metrics, name)  # type: ignore[call-overload]
         try:
             self._corpus = build(**args)
             self._corpus.corpus_score(["a"], [["a"]])
         except Exception as error:  # sacrebleu raises TypeError, KeyError, AssertionError, ... by the argument
             raise ConfigError(f"metric {id!r} does not accept {args}: {error}") from error
-        self._sentence = build(**{**args, **sentence_args}) if sentence_args is not None else self._corpus
+        self._sentence = build(**{**args, **self._of_sentences()})
+
+    def _of_sentences(self) -> dict[str, Any]:
+        """Other arguments for the scores of sentences, which are computed from the same statistics."""
+        return {}
 
     def measure(self, batch: Batch) -> MetricResult:
         n_references = max(map(len, batch.ref_texts))
@@ -49,32 +53,26 @@ class SacreMetric(TextMetric):
         return {self.key: (sentences, corpus)}
 
 
+@dataclass(eq=False)
 class SacreBleuMetric(SacreMetric):
     """Corpus BLEU (Papineni et al. 2002) from 0 to 1; sentence scores use sacrebleu's smoothing and effective order.
 
     Arguments are those of ``sacrebleu.metrics.BLEU``; ``effective_order`` applies to the corpus score.
     """
 
-    key = "lexical/sacrebleu"
+    key, kind = "lexical/sacrebleu", ("sacre_bleu", "BLEU")
+    tokenize: str | None = None
+    lowercase: bool = False
+    force: bool = False
+    smooth_method: str = "exp"
+    smooth_value: float | None = None
+    max_ngram_order: int = 4
+    effective_order: bool = False
 
-    def __init__(
-        self,
-        tokenize: str | None = None,
-        lowercase: bool = False,
-        force: bool = False,
-        smooth_method: str = "exp",
-        smooth_value: float | None = None,
-        max_ngram_order: int = 4,
-        effective_order: bool = False,
-    ) -> None:
-        from sacrebleu.metrics import BLEU
-
-        args: dict[str, Any] = {"tokenize": tokenize, "lowercase": lowercase, "force": force}
-        args |= {"smooth_method": smooth_method, "smooth_value": smooth_value, "max_ngram_order": max_ngram_order}
-        args |= {"effective_order": effective_order}
+    def _of_sentences(self) -> dict[str, Any]:
         # Without smoothing, most sentences would score 0.
-        smoothing = "exp" if smooth_method == "none" else smooth_method
-        super().__init__("sacre_bleu", BLEU, args, {"smooth_method": smoothing, "effective_order": True})
+        smoothing = "exp" if self.smooth_method == "none" else self.smooth_method
+        return {"smooth_method": smoothing, "effective_order": True}
 
 
 class SacreBleuReward(MetricReward, metric=SacreBleuMetric):
@@ -99,52 +97,38 @@ class BleuReward(MetricReward, metric=BleuMetric):
     """Smoothed sentence BLEU of the reply."""
 
 
+@dataclass(eq=False)
 class ChrfMetric(SacreMetric):
     """Character n-gram F-score (Popović 2015) from 0 to 1; with ``word_order: 2`` it is chrF++ (2017).
 
     Arguments are those of ``sacrebleu.metrics.CHRF``.
     """
 
-    key = "lexical/chrf"
-
-    def __init__(
-        self,
-        char_order: int = 6,
-        word_order: int = 0,
-        beta: int = 2,
-        lowercase: bool = False,
-        whitespace: bool = False,
-        eps_smoothing: bool = False,
-    ) -> None:
-        from sacrebleu.metrics import CHRF
-
-        args = {"char_order": char_order, "word_order": word_order, "beta": beta, "lowercase": lowercase}
-        super().__init__("chrf", CHRF, {**args, "whitespace": whitespace, "eps_smoothing": eps_smoothing})
+    key, kind = "lexical/chrf", ("chrf", "CHRF")
+    char_order: int = 6
+    word_order: int = 0
+    beta: int = 2
+    lowercase: bool = False
+    whitespace: bool = False
+    eps_smoothing: bool = False
 
 
 class ChrfReward(MetricReward, metric=ChrfMetric):
     """Character n-gram F-score of the reply."""
 
 
+@dataclass(eq=False)
 class TerMetric(SacreMetric):
     """Edits, including phrase shifts, per reference word: 0 is best, and a long wrong text exceeds 1.
 
     Arguments are those of ``sacrebleu.metrics.TER``, which computes the translation edit rate (Snover et al. 2006).
     """
 
-    key = "lexical/ter"
-
-    def __init__(
-        self,
-        normalized: bool = False,
-        no_punct: bool = False,
-        asian_support: bool = False,
-        case_sensitive: bool = False,
-    ) -> None:
-        from sacrebleu.metrics import TER
-
-        args = {"normalized": normalized, "no_punct": no_punct, "asian_support": asian_support}
-        super().__init__("ter", TER, {**args, "case_sensitive": case_sensitive})
+    key, kind = "lexical/ter", ("ter", "TER")
+    normalized: bool = False
+    no_punct: bool = False
+    asian_support: bool = False
+    case_sensitive: bool = False
 
 
 class TerReward(MetricReward, metric=TerMetric):

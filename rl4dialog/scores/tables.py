@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import MetricResult
 from rl4dialog.scores.adapters import MetricReward
-from rl4dialog.scores.base import Batch, TextMetric, meta_data_there
+from rl4dialog.scores.base import Batch, TextMetric, meta_values
 from rl4dialog.scores.diversity import ngrams
 from rl4dialog.scores.overlap import SacreBleuMetric
 
@@ -27,16 +27,12 @@ _MISSING = "<null>"
 
 
 def raw_tables(batch: Batch, who: str) -> list[dict[str, Any]]:
-    tables = []
-    for row, info in enumerate(batch.meta_infos):
-        table = info.get("raw_table")
-        if not isinstance(table, dict) or not {"table", "highlighted_cells"} <= table.keys():
-            raise DataError(
-                f"{who} needs samples with a record of ToTTo in meta_data['raw_table'], which the datapool totto "
-                f"provides; text {row} has {meta_data_there(info, 'raw_table')}"
-            )
-        tables.append(table)
-    return tables
+    needs = f"{who} needs samples with a record of ToTTo in meta_data['raw_table'], which the datapool totto provides"
+    return meta_values(batch.meta_infos, "raw_table", _is_record, needs)
+
+
+def _is_record(table: Any) -> bool:
+    return isinstance(table, dict) and {"table", "highlighted_cells"} <= table.keys()
 
 
 def subsets(tables: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
@@ -59,29 +55,19 @@ def prepare_references(references: Sequence[str]) -> list[str]:
     return [prepare_text(reference) for reference in references] + [_MISSING] * (_N_REFERENCES - len(references))
 
 
-def table_values(table: dict[str, Any]) -> list[str]:
-    """Values of all cells, titles and the section text."""
-    cells = [cell for row in table["table"] for cell in row]
-    return _values(cells, table, ("table_page_title", "table_section_title", "table_section_text"))
-
-
-def highlighted_values(table: dict[str, Any]) -> list[str]:
-    """Values of the highlighted cells and the titles."""
+def table_values(table: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Values of all cells, titles and the section text; and those of the highlighted cells and the titles."""
+    name, problem = f"the table {table.get('example_id')!r}", "has a cell without 'value'"
     try:
-        cells = [table["table"][row][column] for row, column in table["highlighted_cells"]]
-    except (IndexError, TypeError, ValueError) as error:
+        cells = [[str(cell["value"]) for cell in row] for row in table["table"]]
         problem = f"highlights cells that do not exist: {table['highlighted_cells']!r}"
-        raise DataError(f"the table {table.get('example_id')!r} {problem}") from error
-    return _values(cells, table, ("table_page_title", "table_section_title"))
-
-
-def _values(cells: Sequence[Any], table: dict[str, Any], titles: Sequence[str]) -> list[str]:
-    try:
-        values = [str(cell["value"]) for cell in cells]
-    except (KeyError, TypeError) as error:
-        raise DataError(f"the table {table.get('example_id')!r} has a cell without 'value'") from error
-    values += [str(table.get(title) or "") for title in titles]
-    return [value.strip().replace("|", "-").lower() for value in values if value.strip()]
+        highlighted = [cells[row][column] for row, column in table["highlighted_cells"]]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise DataError(f"{name} {problem}") from error
+    *titles, text = (str(table.get(f"table_{part}") or "") for part in ("page_title", "section_title", "section_text"))
+    found = ([value for row in cells for value in row] + [*titles, text], highlighted + titles)
+    whole, some = ([v.strip().replace("|", "-").lower() for v in values if v.strip()] for values in found)
+    return whole, some
 
 
 _MAX_ORDER = 4
@@ -149,19 +135,11 @@ def _entailed(gram: tuple[str, ...], vocabulary: set[str]) -> float:
 
 def _mention(values: Sequence[Sequence[str]], words: Sequence[str]) -> float:
     """Mean share of each value's words that occur in the text in order; 1 without values."""
+    from rouge_score.rouge_scorer import _lcs_table  # lengths of longest common subsequences
+
     if not values:
         return 1.0
-    return sum(_longest_common_subsequence(value, words) / len(value) for value in values) / len(values)
-
-
-def _longest_common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
-    row = [0] * (len(b) + 1)
-    for x in a:
-        above = row
-        row = [0]
-        for j, y in enumerate(b):
-            row.append(above[j] + 1 if x == y else max(above[j + 1], row[j]))
-    return row[-1]
+    return sum(_lcs_table(value, words)[-1][-1] / len(value) for value in values) / len(values)
 
 
 class BleuTottoMetric(TextMetric):
@@ -198,7 +176,7 @@ class ParentTottoMetric(TextMetric):
         tables = raw_tables(batch, "metric 'parent_totto'")
         scores = []
         for text, references, table in zip(batch.gen_texts, batch.ref_texts, tables, strict=True):
-            values = split(table_values(table)), split(highlighted_values(table))
+            values = map(split, table_values(table))
             words = tokenize(prepare_text(text)).split()
             scores.append(parent_score(words, split(prepare_references(references)), *values))
         found: MetricResult = {}

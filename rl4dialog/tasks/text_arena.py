@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -27,78 +27,6 @@ RANDOM = "random"
 _RAW = "-raw"  # ending of the names of games without TextArena's wrappers, which repeat the whole game in every message
 _MOVE = re.compile(r"\[[^\[\]\n]+\]")
 _LIST = re.compile(r"\b(moves|actions)\b", re.IGNORECASE)
-
-
-class TextArenaGame:
-    """A game in which the agent is one of the players."""
-
-    def __init__(
-        self, game: str, n_players: int, position: int, opponent: str | None, settings: Mapping[str, Any] | None
-    ) -> None:
-        if position not in range(n_players):
-            raise ConfigError(f"text_arena: position must be from 0 to {n_players - 1}, not {position}")
-        if (opponent is None) != (n_players == 1):
-            problem = "with several players, set opponent" if opponent is None else "with one player, leave it out"
-            raise ConfigError(f"text_arena: opponent is {shown(opponent)}; {problem}")
-        self._name = _registered(game)
-        self._opponent = None if opponent is None else chosen_by(opponent, "opponent")
-        self._n_players, self._position, self._settings = n_players, position, dict(settings or {})
-        self._env: Any = None
-        self.over, self.reward, self.invalid = False, 0.0, False
-
-    def begin(self, seed: int) -> str:
-        """Start a game, and return what the agent sees before its first move."""
-        import textarena
-
-        self.over, self.reward, self.invalid = False, 0.0, False
-        self._seen = [""] * self._n_players
-        self._random = OwnRandom(seed)
-        with self._random.in_use():
-            try:
-                self._env = textarena.make(self._name, **self._settings)
-                self._env.reset(num_players=self._n_players, seed=seed % 2**32)
-            except Exception as error:
-                problem = next((line for line in str(error).splitlines() if line.strip("* ")), "")
-                what = (
-                    f"{self._n_players} player(s) and the settings {self._settings}: {type(error).__name__}: {problem}"
-                )
-                raise DataError(f"text_arena: {self._name.removesuffix(_RAW)} cannot begin with {what}") from error
-            text = self._until_asked()
-        if self.over:
-            raise DataError(f"text_arena: {self._name.removesuffix(_RAW)} is over before the agent's first move")
-        return text
-
-    def reseed(self, seed: int) -> None:
-        """Draw other random numbers from now on."""
-        self._random = OwnRandom(seed)
-
-    def move(self, text: str) -> str:
-        """Make the agent's move, and those of the others, and return what the agent then sees."""
-        with self._random.in_use():
-            self._step(text)
-            return self._until_asked()
-
-    def _until_asked(self) -> str:
-        """Play the others' moves up to the agent's next one, or to the end."""
-        while not self.over:
-            player, messages = self._env.get_observation()
-            text = _written(messages, player)
-            if player == self._position:
-                return text
-            self._seen[player] += f"\n{text}"
-            assert self._opponent is not None
-            move = self._opponent(self._seen[player])
-            self._seen[player] += f"\n{move}"
-            self._step(move)
-        return self._reason
-
-    def _step(self, move: str) -> None:
-        self.over, _ = self._env.step(action=move)
-        if self.over:
-            rewards, info = self._env.close()
-            own = info[self._position]
-            self.reward, self.invalid = float(rewards[self._position]), bool(own.get("invalid_move"))
-            self._reason = str(own.get("reason") or "The game is over.")
 
 
 class OwnRandom:
@@ -145,14 +73,6 @@ def random_move(text: str) -> str:
         cure = f"use a function as module:function instead of {RANDOM}"
         raise DataError(f"text_arena: the game does not list the possible moves; {cure}")
     return random.choice(listed)
-
-
-def _registered(game: str) -> str:
-    registered = optional_module("textarena.envs.registration", "textarena", "text_arena").ENV_REGISTRY
-    names = [name.removesuffix(_RAW) for name in registered if name.endswith(_RAW)]
-    if game not in names:
-        raise ConfigError(f"text_arena: unknown game {game!r}{nearest_hint(game, names)}")
-    return game + _RAW
 
 
 def _written(messages: Any, player: int) -> str:
@@ -217,31 +137,83 @@ class TextArenaPartner(Partner):
         opponent: str | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self._game = TextArenaGame(game, n_players, position, opponent, settings)
+        if position not in range(n_players):
+            raise ConfigError(f"text_arena: position must be from 0 to {n_players - 1}, not {position}")
+        if (opponent is None) != (n_players == 1):
+            problem = "with several players, set opponent" if opponent is None else "with one player, leave it out"
+            raise ConfigError(f"text_arena: opponent is {shown(opponent)}; {problem}")
+        registered = optional_module("textarena.envs.registration", "textarena", "text_arena").ENV_REGISTRY
+        names = [name.removesuffix(_RAW) for name in registered if name.endswith(_RAW)]
+        if game not in names:
+            raise ConfigError(f"text_arena: unknown game {game!r}{nearest_hint(game, names)}")
+        self._opponent = None if opponent is None else chosen_by(opponent, "opponent")
+        self._name, self._n_players, self._position, self._settings = game, n_players, position, settings or {}
+        self._env: Any = None
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
-        self._opening = self._game.begin(meta_info.get("game_seed", seed))
+        import textarena
+
+        seed = meta_info.get("game_seed", seed)
+        self._over, self._reward, self._invalid = False, 0.0, False
+        self._seen = [""] * self._n_players
+        self._random = OwnRandom(seed)
+        with self._random.in_use():
+            try:
+                self._env = textarena.make(self._name + _RAW, **self._settings)
+                self._env.reset(num_players=self._n_players, seed=seed % 2**32)
+            except Exception as error:
+                problem = next((line for line in str(error).splitlines() if line.strip("* ")), "")
+                what = f"{self._n_players} player(s) and the settings {self._settings}"
+                why = f"{type(error).__name__}: {problem}"
+                raise DataError(f"text_arena: {self._name} cannot begin with {what}: {why}") from error
+            self._opening = self._until_asked()
+        if self._over:
+            raise DataError(f"text_arena: {self._name} is over before the agent's first move")
         if "game_seed" in meta_info and meta_info.get("history") != [self._opening]:
             cause = "which was made with another version of textarena or of the opponent"
             raise DataError(f"partner 'text_arena': the game begins differently from the sample, {cause}")
 
     def reseed(self, seed: int) -> None:
-        self._game.reseed(seed)
+        self._random = OwnRandom(seed)
 
     def open(self) -> str:
         return self._opening
 
     def reply(self, history: list[str]) -> PartnerReply:
         try:
-            text = self._game.move(history[-1])
+            with self._random.in_use():
+                self._step(history[-1])
+                text = self._until_asked()
         except RL4DialogError:
             raise
         except Exception as error:  # a fault of a game loses one conversation, not the run
             return PartnerReply(failed=f"{type(error).__name__}: {error}")
-        return PartnerReply(text, reward=self._game.reward, leaves=self._game.over)
+        return PartnerReply(text, reward=self._reward, leaves=self._over)
 
     def outcome(self) -> dict[str, float]:
-        return {"success": float(self._game.reward > 0), "invalid_move": float(self._game.invalid)}
+        return {"success": float(self._reward > 0), "invalid_move": float(self._invalid)}
+
+    def _until_asked(self) -> str:
+        """Play the others' moves up to the agent's next one, or to the end; returns what the agent then sees."""
+        while not self._over:
+            player, messages = self._env.get_observation()
+            text = _written(messages, player)
+            if player == self._position:
+                return text
+            self._seen[player] += f"\n{text}"
+            assert self._opponent is not None
+            move = self._opponent(self._seen[player])
+            self._seen[player] += f"\n{move}"
+            self._step(move)
+        return self._reason
+
+    def _step(self, move: str) -> None:
+        self._over, _ = self._env.step(action=move)
+        if self._over:
+            rewards, info = self._env.close()
+            own = info[self._position]
+            self._reward, self._invalid = float(rewards[self._position]), bool(own.get("invalid_move"))
+            self._reason = str(own.get("reason") or "The game is over.")
 
 
 MAX_TURNS = 50

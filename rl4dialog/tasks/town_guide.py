@@ -10,7 +10,7 @@ offered (`AgendaUser`). A taxi arrives when the table is booked, or leaves after
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -32,14 +32,13 @@ _TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
 ONTOLOGY = Ontology.of(_TABLE)
 WORDS = {name: Words(tuple(nouns), *phrase) for name, (nouns, *phrase) in _TABLE["words"].items()}
 """Words of domains and slots, where the usual ones do not fit; see `templates`."""
-BOOKING_VALUES = {
-    "day": ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
-    "time": tuple(f"{hour}:{minute:02d}" for hour in range(12, 21) for minute in (0, 15, 30, 45)),
-    "people": ("2", "3", "4", "5", "6", "7", "8"),
-    "stay": ("2", "3", "4", "5"),
-}
 
-_CARS = _TABLE["colour"], _TABLE["car"]
+
+def _times(hours: Iterable[int]) -> list[str]:
+    return [f"{hour:02d}:{minute:02d}" for hour in hours for minute in (0, 15, 30, 45)]
+
+
+BOOKING_VALUES: dict[str, list[str]] = {**_TABLE["booking"], "time": _times(range(12, 21))}
 
 
 def make_town(rng: np.random.Generator, n_restaurants: int = 40, n_hotels: int = 30, n_sights: int = 30) -> Database:
@@ -53,20 +52,22 @@ def make_town(rng: np.random.Generator, n_restaurants: int = 40, n_hotels: int =
             HOTEL: [
                 {
                     **{"name": name, "type": _drawn(rng, "lodging"), "stars": str(rng.integers(1, 6))},
-                    **{"price": _drawn(rng, "price"), "parking": _yes_or_no(rng), "internet": _yes_or_no(rng)},
-                    **_site(rng),
+                    **{"price": _drawn(rng, "price"), "parking": _drawn(rng, "yes_or_no")},
+                    **{"internet": _drawn(rng, "yes_or_no"), **_site(rng)},
                 }
                 for name in _names(rng, "first_word", "bed", n_hotels)
             ],
             SIGHT: [
                 {
-                    "name": name,
-                    "type": name.split()[-1],
-                    **{"fee": _drawn(rng, "fee"), "hours": _drawn(rng, "hours"), **_site(rng)},
+                    **{"name": name, "type": name.split()[-1], "fee": _drawn(rng, "fee")},
+                    **{"hours": _drawn(rng, "hours"), **_site(rng)},
                 }
                 for name in _names(rng, "founder", "sight", n_sights)
             ],
-            TAXI: [{"car": " ".join(words), "phone": _phone(rng)} for words in itertools.product(*_CARS)],
+            TAXI: [
+                {"car": f"{colour} {car}", "phone": _phone(rng)}
+                for colour, car in itertools.product(_TABLE["colour"], _TABLE["car"])
+            ],
         },
     )
 
@@ -85,10 +86,6 @@ def _drawn(rng: np.random.Generator, of: str) -> str:
     return pick(rng, _TABLE[of])
 
 
-def _yes_or_no(rng: np.random.Generator) -> str:
-    return pick(rng, ("yes", "no"))
-
-
 def _names(rng: np.random.Generator, first_of: str, second_of: str, n: int) -> list[str]:
     """Draw `n` different names of two words."""
     first, second = _TABLE[first_of], _TABLE[second_of]
@@ -100,7 +97,7 @@ def _site(rng: np.random.Generator) -> Entity:
     letters = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=2))
     return {
         "area": _drawn(rng, "area"),
-        "address": f"{rng.integers(1, 100)} {_drawn(rng, 'street')} {pick(rng, ('street', 'lane', 'road'))}",
+        "address": f"{rng.integers(1, 100)} {_drawn(rng, 'street')} {_drawn(rng, 'way')}",
         "postcode": f"tg{rng.integers(1, 10)} {rng.integers(1, 10)}{letters}",
         "phone": _phone(rng),
     }
@@ -117,7 +114,6 @@ _COMBINATIONS = (
 )
 _SHARES = np.array([0.09, 0.09, 0.09, 0.03, *[0.4 / 6] * 6, *[0.3 / 4] * 4])
 _NAMED, _BOOKED, _SAME_AREA, _SAME_PRICE, _FAILS, _BOOKING_FAILS = 0.15, 0.5, 0.6, 0.5, 0.3, 0.3
-_RIDE_TIMES = tuple(f"{hour:02d}:{minute:02d}" for hour in range(8, 22) for minute in (0, 15, 30, 45))
 
 
 def draw_goals(rng: np.random.Generator, database: Database, n: int, templates: Templates) -> list[Goal]:
@@ -184,7 +180,7 @@ def _ride(rng: np.random.Generator, goals: Mapping[str, DomainGoal]) -> DomainGo
     info = {end: name for end, name in zip(("from", "to"), named, strict=False) if name}
     table = goals[RESTAURANT].book.get("time") if RESTAURANT in goals else None
     if table is None:
-        info[pick(rng, ("leave", "arrive"))] = pick(rng, _RIDE_TIMES)
+        info[pick(rng, ("leave", "arrive"))] = pick(rng, _times(range(8, 22)))
     elif len(goals) > 1:
         info["arrive"] = table
     else:

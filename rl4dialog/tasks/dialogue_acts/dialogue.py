@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -388,15 +388,8 @@ def _answers(name: str, slots: Iterable[str]) -> list[DialogueAct]:
     return [DialogueAct(INFORM, name, slot, "1") for slot in slots]
 
 
-class ActPolicy(Protocol):
-    """What chooses the agent's acts, such as `RulePolicy`."""
-
-    def act(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
-        """Choose delexicalized acts."""
-
-
 def simulate(
-    policy: ActPolicy,
+    policy: RulePolicy,
     user: AgendaUser,
     lexicalizer: Lexicalizer,
     goal: Goal,

@@ -9,26 +9,20 @@ from typing import Any
 from rl4dialog.tasks.dialogue_acts.acts import (
     BOOK,
     BOOKING,
-    BYE,
     GENERAL,
-    GREET,
     INFORM,
     NO_BOOK,
     NO_OFFER,
     OFFER_BOOK,
     REQ_MORE,
     REQUEST,
-    THANK,
-    WELCOME,
     DialogueAct,
     numbered,
 )
 from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain
-from rl4dialog.tasks.dialogue_acts.templates import Templates
+from rl4dialog.tasks.dialogue_acts.templates import GENERAL_SIGNS, SIGNS, Templates
 
 PLACEHOLDER = re.compile(r"\[([a-z]+)_([^\[\]_]+)(?:_(\d+))?\]")
-_NUMBER = r"\d+|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|several|many|multiple|a few|a couple(?: of)?"
-_COUNTED = re.compile(rf"\b((?:there(?:'s| is| are)|(?:i|we)(?: have|'ve)?(?: found| find| got)?) )({_NUMBER})\b", re.I)
 
 
 def placeholder(act: DialogueAct) -> str:
@@ -78,7 +72,7 @@ def delexicalize(text: str, acts: Sequence[DialogueAct], active: str, templates:
         either = "|".join(map(_spelled, sorted(spoken, key=lambda value: (-len(value), value))))
         text = re.sub(rf"(?<!\w)(?:{either})(?!\w)", put, text, flags=re.I)
     name = min(about, default="")
-    return _COUNTED.sub(rf"\g<1>[{name}_{CHOICE}]", text) if name else text
+    return SIGNS["counted"].sub(rf"\g<1>[{name}_{CHOICE}]", text) if name else text
 
 
 def _letters(text: str) -> str:
@@ -109,39 +103,6 @@ def _domain(act: DialogueAct, active: str) -> str:
     return active if act.domain == BOOKING else act.domain
 
 
-_QUESTION = r"which(?! is| are)|what|do you|would you|is there|are you|can i|may i|how (?:about|can)"
-# A question after a comma is a sentence of its own.
-_SENTENCES = re.compile(rf"(?<=[.?!])\s+|,\s*(?:and |but )?(?=(?:{_QUESTION})\b)", re.I)
-_POLITE = r"^\W*(?:(?:and|or|so|ok(?:ay)?|sure|great|yes|sorry|please),? )*"
-_ASKS = re.compile(
-    rf"\?|{_POLITE}(?:what|which|where|do you|would you|are you looking|any (?:particular|preference)|(?:please )?"
-    r"(?:tell|let) me|(?:please )?specify|(?:can|could) you|how about)\b",
-    re.I,
-)
-_NEGATES = re.compile(r"\b(?:no|not|n't|none|neither|nothing|unable|cannot|unfortunately|without)\b|n't\b", re.I)
-_HARMLESS = re.compile(
-    r"\b(?:no|not a) (?:problem|worries)\b|\bif not\b|\bnot (?:sure|matter|too)\b|does(?:n't| not) matter", re.I
-)
-_BOOKS = re.compile(r"\b(?:book(?:ed|ing|s)?|reserv(?:e|ed|ation)s?)\b", re.I)
-_MORE = re.compile(
-    r"\b(?:anything|something|what) else\b|\b(?:any )?(?:other|more|further) (?:info\w*|questions?|help|assistance)\b|"
-    r"\b(?:help|assist)(?: you)?(?: with| further|\?)|\bhow (?:can|may) i (?:help|assist)\b|\bhow else\b",
-    re.I,
-)
-_OFFERS = re.compile(
-    r"\b(?:would you (?:like|care|prefer|want)|do you (?:need|want)|(?:may|can|shall|should) i)\b", re.I
-)
-_ENJOYED = "day|meal|food|dinner|dining|time|evening|night"
-_GENERAL = {
-    BYE: re.compile(rf"\b(?:good ?bye|bye|good day|(?:enjoy|have)(?: a| your)? (?:\w+ )?(?:{_ENJOYED}))\b", re.I),
-    WELCOME: re.compile(
-        r"\b(?:you(?:'re| are|r)?(?: (?:most|quite|very))? welcome|my pleasure|glad (?:i|to)|happy to)\b", re.I
-    ),
-    GREET: re.compile(r"\b(?:hello|hi there|welcome to)\b", re.I),
-    THANK: re.compile(r"\b(?:thanks?|thank you)\b", re.I),
-}
-
-
 class ReplyReader:
     """Reads delexicalized words of people, or of a language model that learned from people, as dialogue acts.
 
@@ -157,7 +118,7 @@ class ReplyReader:
         """Delexicalized acts of a text, each one once; `active` is the domain of sentences that name none."""
         name = active if active in self._ontology else self._ontology.only
         found: dict[DialogueAct, None] = {}
-        for sentence in _SENTENCES.split(text):
+        for sentence in SIGNS["sentence_end"].split(text):
             informs = [act for act in placeholders_in(sentence) if act.domain in self._ontology]
             informs = [act for act in informs if act.slot in self._ontology[act.domain].slots]
             plain = PLACEHOLDER.sub(" ", sentence)
@@ -168,8 +129,8 @@ class ReplyReader:
         return list(found)
 
     def _about(self, sentence: str, plain: str, informs: list[DialogueAct], spec: Domain) -> list[DialogueAct]:
-        asks, books = bool(_ASKS.search(sentence)), bool(_BOOKS.search(plain))
-        negates = bool(_NEGATES.search(_HARMLESS.sub(" ", plain)))
+        asks, books = bool(SIGNS["asks"].search(sentence)), bool(SIGNS["books"].search(plain))
+        negates = bool(SIGNS["negates"].search(SIGNS["harmless"].sub(" ", plain)))
         slots = {act.slot for act in informs}
         constrained = {*spec.informable, *spec.bookable}
         if spec.bookable and (books or REFERENCE in slots):
@@ -188,11 +149,11 @@ class ReplyReader:
                 named += [act.slot for act in informs]
             if named:
                 return [DialogueAct(REQUEST, spec.name, slot) for slot in dict.fromkeys(named)]
-            if _OFFERS.search(plain) and not informs:  # such as "would you like the address?"
+            if SIGNS["offers"].search(plain) and not informs:  # such as "would you like the address?"
                 return [DialogueAct(REQ_MORE, GENERAL)]
         return informs
 
     def _general(self, plain: str) -> list[DialogueAct]:
-        if _MORE.search(plain):
+        if SIGNS["more"].search(plain):
             return [DialogueAct(REQ_MORE, GENERAL)]
-        return [DialogueAct(intent, GENERAL) for intent, pattern in _GENERAL.items() if pattern.search(plain)]
+        return [DialogueAct(intent, GENERAL) for intent, pattern in GENERAL_SIGNS.items() if pattern.search(plain)]

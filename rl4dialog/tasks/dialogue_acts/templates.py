@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.tasks.dialogue_acts.acts import BOOKING, DONT_CARE, GENERAL, INFORM, REQUEST, DialogueAct
@@ -41,16 +41,15 @@ _INTENTS = {
     opening.removesuffix(" a").lower(): intent for (intent, _), openings in _OPENINGS.items() for opening in openings
 } | {_BOOKING_OF_USER.removesuffix(" a").lower(): INFORM, "book": INFORM}
 _OPENING = re.compile(rf"(?:{'|'.join(sorted(map(re.escape, _INTENTS), key=len, reverse=True))})\b", re.I)
-_ASKING = re.compile(
-    r"(?:and )?(?:what|which|where|when|how (?:much|many)|(?:please )?(?:tell|give) me|(?:can|could|may|do) (?:i|you) "
-    r"(?:please )?(?:have|get|know|tell|give)|i(?: also)? (?:want|need|would like)(?: to know)? (?:the|its|their))\b",
-    re.I,
-)
+_SIGNS: dict[str, Any] = _TABLE["patterns"]
+GENERAL_SIGNS = {intent: re.compile(sign, re.I) for intent, sign in _SIGNS.pop("general").items()}
+"""Regular expressions of acts that belong to no domain, by intent."""
+SIGNS = {
+    name: re.compile(sign.replace("{question}", _SIGNS["question"]).replace("{number}", _SIGNS["number"]), re.I)
+    for name, sign in _SIGNS.items()
+}
+"""Regular expressions of what people say, by name; see `templates.yaml`."""
 _BETWEEN = re.compile(r"\s+(?:(?:an?|the|another|some|any)\s+)?", re.I)  # an opening and the noun of a domain
-_NO_MATTER = re.compile(
-    r"\b(?:(?:do ?n[o']?t|does ?n[o']?t|do not|does not) (?:care|matter|mind)|any|anything|no preference|whatever)\b",
-    re.I,
-)
 _LITERAL = re.compile(r"(\w+)-(\w+)\(([^()=]*)(?:=(.*?))?\)(?=\s|$)")
 _ENDS = re.compile(r"(?<=[.?!])\s+")
 _MASK = 0xE000  # first code point of a private area: masked characters separate nothing
@@ -185,7 +184,7 @@ class Templates:
         name = self._domain_of[about[1].lower()] if about else name
         if not name:
             return []
-        if _ASKING.match(body) and (asked_for := self._requests(body, name)):
+        if SIGNS["asking"].match(body) and (asked_for := self._requests(body, name)):
             return asked_for
         opening = _OPENING.match(body)
         intent = _INTENTS[opening[0].lower()] if opening else INFORM
@@ -195,7 +194,11 @@ class Templates:
         else:
             found = self._spotted(_unmasked(body[opening.end() :] if opening else body), name)
         if not found and not about and asked:
-            value = DONT_CARE if _NO_MATTER.search(body) else self._known(name, asked[0].slot, _unmasked(body).strip())
+            value = (
+                DONT_CARE
+                if SIGNS["no_matter"].search(body)
+                else self._known(name, asked[0].slot, _unmasked(body).strip())
+            )
             found = [(asked[0].slot, value)] if value else []
         if found:
             return [DialogueAct(intent, name, slot, value) for slot, value in found]

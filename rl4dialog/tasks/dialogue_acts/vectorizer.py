@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.tasks import multiwoz
 from rl4dialog.tasks.dialogue_acts.acts import BYE, DialogueAct
-from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState
+from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, DomainBelief
 from rl4dialog.tasks.dialogue_acts.world import World
 
 DEFAULT_BLOCKS = ("user_acts", "system_acts", "belief", "requests", "offered", "booked", "db", "turn")
@@ -74,38 +74,47 @@ class ActVectorizer:
         usual = {domain.name: _USUAL_BINS for domain in domains if not domain.generated}
         constraints = {domain.name: (*domain.informable, *domain.bookable) for domain in domains}
         convlab2 = {name: domain.informable for name, domain in multiwoz.ONTOLOGY.domains.items()}
+        believed = _of_slots(lambda about: (*about.constraints, *about.booking))
+        requested = _of_slots(lambda about: about.requested)
+        booked = _of_domains(lambda about: about.reference)
         known = {
             "user_acts": Block({act: str(act) for act in world.user_acts.acts}, lambda state: state.heard),
-            "system_acts": Block(dict(enumerate(map(str, world.system_acts.acts))), _said),
-            "belief": Block(_slots(constraints), _believed),
-            "requests": Block(_slots({domain.name: domain.requestable for domain in domains}, "?"), _requested),
-            "offered": Block({domain.name: domain.name for domain in domains}, _offered),
-            "booked": Block({domain.name: domain.name for domain in domains if domain.bookable}, _booked),
+            "system_acts": Block(
+                dict(enumerate(map(str, world.system_acts.acts))), lambda state: state.said.nonzero()[0].tolist()
+            ),
+            "belief": Block(_slots(constraints), believed),
+            "requests": Block(_slots({domain.name: domain.requestable for domain in domains}, "?"), requested),
+            "offered": Block(
+                {domain.name: domain.name for domain in domains}, _of_domains(lambda about: about.offered)
+            ),
+            "booked": Block({domain.name: domain.name for domain in domains if domain.bookable}, booked),
             "db": Block(_bins(usual), partial(self._found, usual)),
-            "turn": Block({i: f"turn {10 * i} %" for i in range(N_TURN_BITS)}, _turns),
-            "convlab2_belief": Block(_slots(convlab2), _believed),
-            "convlab2_booked": Block({name: name for name in _CONVLAB2_BINS}, _booked),
+            "turn": Block(
+                {i: f"turn {10 * i} %" for i in range(N_TURN_BITS)},
+                lambda state: range(int(state.progress * N_TURN_BITS) + 1),
+            ),
+            "convlab2_belief": Block(_slots(convlab2), believed),
+            "convlab2_booked": Block({name: name for name in _CONVLAB2_BINS}, booked),
             "convlab2_db": Block(_bins(_CONVLAB2_BINS), partial(self._found, _CONVLAB2_BINS)),
-            "convlab2_over": Block({BYE: "the user has said goodbye"}, _intents),
+            "convlab2_over": Block(
+                {BYE: "the user has said goodbye"}, lambda state: (act.intent for act in state.heard)
+            ),
         }
         for block in blocks:
             if block not in known:
                 raise ConfigError(f"blocks: unknown block {block!r}{nearest_hint(block, [*known, 'convlab2'])}")
         if not blocks or len(set(blocks)) < len(blocks):
             raise ConfigError(f"blocks must be a list of different blocks, not {list(blocks)}")
-        self._layout = tuple(f"{block}: {name}" for block in blocks for name in known[block].bits.values())
+        self.layout = tuple(f"{block}: {name}" for block in blocks for name in known[block].bits.values())
+        """Name of every position of an observation."""
         position = itertools.count()
         self._blocks = [({key: next(position) for key in known[block].bits}, known[block].is_on) for block in blocks]
-
-    def layout(self) -> tuple[str, ...]:
-        """Name of every position of an observation."""
-        return self._layout
 
     def observation(
         self, heard: Sequence[DialogueAct], said: NDArray[Any], belief: BeliefState, progress: float
     ) -> NDArray[np.int8]:
         """Bits of a state; see `State`. Shape (length of the layout,)."""
-        bits = bytearray(len(self._layout))  # setting a byte takes a third of the time of setting an array's item
+        bits = bytearray(len(self.layout))  # setting a byte takes a third of the time of setting an array's item
         state = State(heard, said, belief, progress)
         for positions, is_on in self._blocks:
             for key in is_on(state):
@@ -134,31 +143,9 @@ def _bins(bins: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], str]:
     return found
 
 
-def _intents(state: State) -> Iterable[str]:
-    return (act.intent for act in state.heard)
+def _of_slots(slots: Callable[[DomainBelief], Iterable[str]]) -> Callable[[State], Iterable[tuple[str, str]]]:
+    return lambda state: ((name, slot) for name, about in state.belief.domains.items() for slot in slots(about))
 
 
-def _said(state: State) -> Iterable[int]:
-    found: list[int] = state.said.nonzero()[0].tolist()
-    return found
-
-
-def _believed(state: State) -> Iterable[tuple[str, str]]:
-    domains = state.belief.domains.items()
-    return ((name, slot) for name, about in domains for slot in (*about.constraints, *about.booking))
-
-
-def _requested(state: State) -> Iterable[tuple[str, str]]:
-    return ((name, slot) for name, about in state.belief.domains.items() for slot in about.requested)
-
-
-def _offered(state: State) -> Iterable[str]:
-    return (name for name, about in state.belief.domains.items() if about.offered)
-
-
-def _booked(state: State) -> Iterable[str]:
-    return (name for name, about in state.belief.domains.items() if about.reference)
-
-
-def _turns(state: State) -> Iterable[int]:
-    return range(int(state.progress * N_TURN_BITS) + 1)
+def _of_domains(is_on: Callable[[DomainBelief], Any]) -> Callable[[State], Iterable[str]]:
+    return lambda state: (name for name, about in state.belief.domains.items() if is_on(about))

@@ -94,7 +94,7 @@ def test_convlab2s_vocabulary_keeps_its_order(tmp_path):
 def test_convlab2s_blocks_have_53_inputs_besides_the_acts(tmp_path):
     world = read(tmp_path, "convlab2")
     vectorizer = ActVectorizer(world, "convlab2")
-    layout = vectorizer.layout()
+    layout = vectorizer.layout
     assert len(layout) == 3 + 3 + 24 + 4 + 24 + 1  # with ConvLab-2's 78 and 209 acts: 340
     assert [name for name in layout if name.startswith("convlab2_db: train")] == [
         f"convlab2_db: train: {count}" for count in ("0", "1 to 2", "3 to 5", "6 to 10", "11 to 40", "41 or more")
@@ -109,7 +109,7 @@ def test_convlab2s_blocks_describe_the_state(tmp_path):
     env.dialogue.belief.domains["train"].constraints["leaveAt"] = "23:00"
     env.dialogue.belief.domains["train"].booking["people"] = "3"
     observation, *_ = env.step(np.zeros(3, np.int8))
-    layout = env._vectorizer.layout()
+    layout = env._vectorizer.layout
     on = {layout[i] for i in np.flatnonzero(observation)}
     assert "convlab2_booked: train" in on and "convlab2_db: train: 0" in on and "convlab2_db: hotel: 2" in on
     slots = {name for name in on if name.startswith("convlab2_belief")}

@@ -7,7 +7,7 @@ from rl4dialog.core.errors import ConfigError, DataError, PartnerError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.tasks.playing import play
-from rl4dialog.tasks.text_arena import TextArenaGame, TextArenaGames, TextArenaPartner, TextArenaPlayer, random_move
+from rl4dialog.tasks.text_arena import TextArenaGames, TextArenaPartner, TextArenaPlayer, random_move
 
 TIC_TAC_TOE = {"game": "TicTacToe-v0", "n_players": 2, "opponent": "random"}
 GUESSING = {"game": "GuessTheNumber-v0"}
@@ -47,33 +47,36 @@ def test_invalid_moves_lose_and_are_counted():
 
 
 def moves_of(seed, n_other_draws=0):
-    game = TextArenaGame("TicTacToe-v0", 2, 0, "random", None)
-    seen = [game.begin(seed)]
+    partner, other = (TextArenaPartner(**TIC_TAC_TOE, position=position) for position in (0, 1))
+    partner.reset({}, seed)
+    seen, is_over = [partner.open()], False
     random.seed(n_other_draws)
-    other = TextArenaGame("TicTacToe-v0", 2, 1, "random", None)
-    while not game.over:
+    while not is_over:
         for _ in range(n_other_draws):
             random.random()
-            other.begin(random.randrange(100))
+            other.reset({}, random.randrange(100))
         free = [str(i) for i in range(9) if f"[{i}]" in seen[-1].rsplit("Moves", 1)[-1]]
-        seen.append(game.move(f"[{free[0]}]"))
+        reply = partner.reply([f"[{free[0]}]"])
+        seen.append(reply.text)
+        is_over = reply.leaves
     return seen
 
 
 def test_games_of_one_process_do_not_disturb_each_other():
     assert moves_of(5) == moves_of(5, n_other_draws=2) != moves_of(6)
     before = random.getstate()
-    TextArenaGame("TicTacToe-v0", 2, 1, "random", None).begin(7)
+    TextArenaPartner(**TIC_TAC_TOE, position=1).reset({}, 7)
     assert random.getstate() == before
 
 
 def test_the_agent_sees_others_moves_and_only_the_last_board():
-    game = TextArenaGame("TicTacToe-v0", 2, 1, "random", None)
-    opening = game.begin(1)
+    partner = TextArenaPartner(**TIC_TAC_TOE, position=1)
+    partner.reset({}, 1)
+    opening = partner.open()
     assert "You are Player 1" in opening and "Player 0: [" in opening
     assert opening.count("Current Board") == 1
     free = random_move(opening)
-    shown = game.move(free)
+    shown = partner.reply([opening, free]).text
     assert shown.count("Current Board") == 1 and f"Player 1: {free}" not in shown
 
 
@@ -119,7 +122,7 @@ def test_players_are_functions_too():
 def test_a_fault_of_a_game_loses_one_conversation(monkeypatch):
     partner = TextArenaPartner(**GUESSING)
     partner.reset({}, seed=0)
-    monkeypatch.setattr(partner._game, "move", lambda text: 1 / 0)
+    monkeypatch.setattr(partner, "_step", lambda text: 1 / 0)
     reply = partner.reply([partner.open(), "[3]"])
     assert reply.failed == "ZeroDivisionError: division by zero"
     with pytest.raises(PartnerError, match="division by zero"):

@@ -20,7 +20,7 @@ def set_bits(blocks, belief, heard, progress=0.0):
     made = vectorizer(blocks)
     silence = np.zeros(len(WORLD.system_acts), np.int8)
     bits = made.observation(delexicalized(heard), silence, belief, progress)
-    layout = made.layout()
+    layout = made.layout
     assert len(layout) == len(bits) and set(np.unique(bits)) <= {0, 1}
     return {str(name) for name, bit in zip(layout, bits, strict=True) if bit}
 
