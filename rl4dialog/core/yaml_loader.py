@@ -211,3 +211,9 @@ def flatten(block: Any, prefix: str = "") -> dict[str, Any]:
     for key, value in block.items():
         flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
     return flat
+
+
+def packaged_yaml(path: Path) -> dict[str, Any]:
+    """A table of the package."""
+    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(text, Loader=loader)  # type: ignore[no-any-return]

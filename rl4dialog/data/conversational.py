@@ -20,7 +20,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, 
 from rl4dialog.data.messages import EMPTY, UNREAD, Notes, log_notes, read_messages, render_messages, reply_numbers
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
-from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, read_split
+from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, split_reader
 from rl4dialog.data.tables import dataset_split
 
 Turns = Literal["last", "all", "first"]
@@ -97,7 +97,7 @@ class Conversational(TextGenPool):
         elif dataset_id is not None or name is not None or revision is not None or splits is not None:
             raise DataError("pass either path (files) or dataset_id with name, revision and splits (a hub dataset)")
         else:
-            rows = read_split(split, file_readers(path), str(path), held_out_share, split_seed)
+            rows = split_reader(split, file_readers(path), str(path), held_out_share, split_seed)()
         notes = Notes()
 
         def read() -> Iterator[Sample]:
@@ -105,10 +105,15 @@ class Conversational(TextGenPool):
                 unread = [name for name in row.values if name not in (*_COLUMNS, *meta_data_columns)]
                 if index == 0 and split == "train" and unread:
                     _logger.warning("%s: these columns are not read: %s", row.place, ", ".join(unread))
-                for sample in _samples(index, row, turns, dialogue_format, notes):
+                for ending, prompt, reply, info in _examples(row, turns, format == "chat_template", notes):
+                    notes[EMPTY] += reply is not None and not reply.strip()
+                    text, messages = prompt, prompt
+                    if isinstance(messages, str) and format == "chat_template":
+                        messages = [{"role": "user", "content": messages}]
+                    if not isinstance(messages, str):
+                        text, info["history"] = render_messages(messages, row, dialogue_format)
                     columns = {column: row[column] for column in meta_data_columns}
-                    sample.meta_data = {**(sample.meta_data or {}), **columns}
-                    yield sample
+                    yield Sample(f"{index}{ending}" if ending else index, str(text), [reply or ""], {**info, **columns})
 
         samples = limit_samples(read(), max_size, "conversational", split, str(path or dataset_id))
         log_notes(notes, f"{path or dataset_id}, {split}")
@@ -127,18 +132,21 @@ class Conversational(TextGenPool):
         return pool
 
 
-def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat, notes: Notes) -> Iterator[Sample]:
+_Example = tuple[str, str | list[Message], str | None, dict[str, Any]]
+
+
+def _examples(row: Row, turns: Turns, as_messages: bool, notes: Notes) -> Iterator[_Example]:
+    """For each sample of a row: the ending of its id, prompt, reply (``None`` in data without), and meta data."""
     if "chosen" in row:
         try:
-            prompt, chosen, rejected = preference_of(row, dialogue_format.name == "chat_template")
+            prompt, chosen, rejected = preference_of(row, as_messages)
         except NoSharedPrompt:
             notes["pairs of hh-rlhf whose texts do not have the same turns before one last reply, left out"] += 1
             return
         if isinstance(prompt, str) and "prompt" not in row and not _TAG.search(prompt):
             notes["pairs without a prompt, which is taken to be their common beginning, even if a reply begins there; "
                   "a column prompt makes it clear"] += 1  # fmt: skip
-        notes[EMPTY] += not chosen.strip()
-        yield _sample(index, row, prompt, chosen, dialogue_format, {"rejected": rejected})
+        yield "", prompt, chosen, {"rejected": rejected}
     elif "messages" in row:
         messages = read_messages(row, "messages")
         replies = reply_numbers(messages)
@@ -146,17 +154,13 @@ def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat
             raise row.error("messages contains no reply of the assistant to another message")
         notes[UNREAD] += 0 if turns == "first" else len(messages) - 1 - replies[-1]
         for number in {"first": replies[:1], "last": replies[-1:], "all": replies}[turns]:
-            id = f"{index}_{number}" if turns == "all" else index
-            meta_data = {"continuation": _continuation(row, messages[number + 1 :])} if turns == "first" else {}
-            reply = messages[number]["content"]
-            notes[EMPTY] += not reply.strip()
-            yield _sample(id, row, messages[:number], reply, dialogue_format, meta_data)
+            info = {"continuation": _continuation(row, messages[number + 1 :])} if turns == "first" else {}
+            yield f"_{number}" if turns == "all" else "", messages[:number], messages[number]["content"], info
     else:
         refuse_foreign(row)
         has_reply = "completion" in row
-        reply = reply_of(row, "completion", plain_or_messages(row, "completion")) if has_reply else ""
-        notes[EMPTY] += has_reply and not reply.strip()
-        yield _sample(index, row, plain_or_messages(row, "prompt"), reply, dialogue_format, {})
+        reply = reply_of(row, "completion", plain_or_messages(row, "completion")) if has_reply else None
+        yield "", plain_or_messages(row, "prompt"), reply, {}
 
 
 def _continuation(row: Row, messages: Sequence[Message]) -> list[str]:
@@ -168,21 +172,6 @@ def _continuation(row: Row, messages: Sequence[Message]) -> list[str]:
                 f"there is one of the {message['role']} instead of the {role}"
             )
     return [message["content"] for message in messages]
-
-
-def _sample(
-    id: str | int,
-    row: Row,
-    prompt: str | list[Message],
-    reply: str,
-    dialogue_format: DialogueFormat,
-    meta_data: dict[str, Any],
-) -> Sample:
-    if isinstance(prompt, str) and dialogue_format.name != "chat_template":
-        return Sample(id, prompt, [reply], meta_data)
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    text, history = render_messages(messages, row, dialogue_format)
-    return Sample(id, text, [reply], {**meta_data, "history": history})
 
 
 def preference_of(row: Row, as_messages: bool) -> tuple[str | list[Message], str, str]:

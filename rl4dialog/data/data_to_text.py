@@ -12,7 +12,6 @@ import itertools
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -124,21 +123,6 @@ Representation = Literal["subtable", "fulltable"]
 _HIDDEN = "none"
 
 
-@dataclass
-class Cell:
-    """One cell of a table with its headers."""
-
-    value: str
-    col_headers: list[str]
-    row_headers: list[str]
-
-    def linearized(self, tag: str) -> str:
-        """Format the cell as text between tags."""
-        headers = [f"<col_header> {text} </col_header> " for text in self.col_headers]
-        headers += [f"<row_header> {text} </row_header> " for text in self.row_headers]
-        return f"<{tag}> {self.value} {''.join(headers)}</{tag}> "
-
-
 class _TableCell(TypedRow):
     value: str
     is_header: bool
@@ -188,16 +172,13 @@ def _sample(id: str, row: Row, representation: str) -> Sample:
         if not (0 <= i < len(cells) and 0 <= j < len(cells[i])):
             raise row.error(f"highlighted cell [{i}, {j}] is not in the table of {len(cells)} rows")
     if representation == "subtable":
-        table = "".join(cells[i][j].linearized("cell") for i, j in highlighted)
+        table = "".join(f"<cell> {cells[i][j]}</cell> " for i, j in highlighted)
     else:
-        rows = (
-            "".join(
-                cell.linearized("highlighted_cell" if (i, j) in highlighted else "cell")
-                for j, cell in enumerate(of_row)
-            )
-            for i, of_row in enumerate(cells)
-        )
-        table = "".join(f"<row> {text}</row> " for text in rows)
+        table = ""
+        for i, row_cells in enumerate(cells):
+            tags = ["highlighted_cell" if (i, j) in highlighted else "cell" for j in range(len(row_cells))]
+            texts = (f"<{tag}> {cell}</{tag}> " for tag, cell in zip(tags, row_cells, strict=True))
+            table += f"<row> {''.join(texts)}</row> "
     table = f"<table> {table}</table>"
     titles = (("page_title", row.text("table_page_title")), ("section_title", row.text("table_section_title")))
     shown_titles = "".join(f"<{tag}> {text} </{tag}> " for tag, text in titles if text)
@@ -210,8 +191,8 @@ def _sample(id: str, row: Row, representation: str) -> Sample:
     return Sample(id, table + shown_titles + table, references, {"raw_table": raw_table})
 
 
-def table_cells(table: Sequence[Sequence[_TableCell]]) -> list[list[Cell]]:
-    """Determine the headers of every cell, by the heuristic of ToTTo's baseline.
+def table_cells(table: Sequence[Sequence[_TableCell]]) -> list[list[str]]:
+    """Write every cell with its headers, which are determined by the heuristic of ToTTo's baseline.
 
     Headers of a cell are the header cells to its left in its row, and the header cells above it whose columns overlap
     with its own. Columns are counted by ``column_span``; a ``row_span`` does not shift the rows below.
@@ -219,16 +200,17 @@ def table_cells(table: Sequence[Sequence[_TableCell]]) -> list[list[Cell]]:
     above: list[tuple[int, int, str]] = []
     result = []
     for row in table:
-        cells: list[Cell] = []
-        row_headers: list[str] = []
+        cells: list[str] = []
+        row_headers = ""
         here: list[tuple[int, int, str]] = []
         start = 0
         for cell in row:
             end = start + cell.column_span
-            col_headers = [text for first, last, text in above if first < end and last > start]
-            cells.append(Cell(cell.value, col_headers, list(row_headers)))
+            overlapping = (text for first, last, text in above if first < end and last > start)
+            col_headers = "".join(f"<col_header> {text} </col_header> " for text in overlapping)
+            cells.append(f"{cell.value} {col_headers}{row_headers}")
             if cell.is_header:
-                row_headers.append(cell.value)
+                row_headers += f"<row_header> {cell.value} </row_header> "
                 here.append((start, end, cell.value))
             start = end
         above += here

@@ -12,9 +12,9 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -55,6 +55,8 @@ _FLAT_SPLIT_SEED = "daily_dialog"
 
 # File name for messages, and lines.
 _NamedLines = tuple[str, list[str]]
+# Id of a dialogue, its place for messages, and its utterances, acts and emotions.
+_Labelled = tuple[str, str, list[list[Any]]]
 
 
 class DailyDialog(TextGenPool):
@@ -129,15 +131,11 @@ def _load_from_hub(split: str, dataset_id: str) -> list[Dialogue]:
         "the folder of the original release's files, or put them into the cache: rl4dialog prepare daily_dialog --path "
         "FOLDER"
     )
-    dialogues, skipped = [], []
-    for index, row in enumerate(hub_rows(split, dataset_id, files)):
-        texts, acts, emotions = ([*row[column]] for column in ("dialog", "act", "emotion"))
-        if len(texts) == len(acts) == len(emotions):
-            dialogues.append(_dialogue(f"{split}_{index}", texts, acts, emotions))
-        else:
-            skipped.append(f"row {index}")
-    _warn_of_skipped(skipped, dataset_id)
-    return dialogues
+    rows = (
+        (f"{split}_{index}", f"row {index}", [[*row[column]] for column in ("dialog", "act", "emotion")])
+        for index, row in enumerate(hub_rows(split, dataset_id, files))
+    )
+    return _dialogues(rows, dataset_id)
 
 
 def _split_file_names(split: str) -> tuple[str, str, str]:
@@ -158,17 +156,14 @@ def _parse_rows(split: str, files: list[_NamedLines], rows: list[int] | None = N
     if len({len(lines) for _, lines in files}) > 1:
         counts = ", ".join(f"{file} has {len(lines)}" for file, lines in files)
         raise DataError(f"the files of one split must have the same number of lines, but {counts}")
-    dialogues, skipped = [], []
-    for row in range(len(text[1])) if rows is None else rows:
+
+    def labelled(row: int) -> _Labelled:
         utterances = _parse_utterances(text[1][row], f"{text[0]}:{row + 1}")
         acts = _parse_labels(act[1][row], ACTS, f"{act[0]}:{row + 1}")
         emotions = _parse_labels(emotion[1][row], EMOTIONS, f"{emotion[0]}:{row + 1}")
-        if len(utterances) == len(acts) == len(emotions):
-            dialogues.append(_dialogue(f"{split}_{row}", utterances, acts, emotions))
-        else:
-            skipped.append(f"line {row + 1} ({len(utterances)} utterances, {len(acts)} acts, {len(emotions)} emotions)")
-    _warn_of_skipped(skipped, text[0])
-    return dialogues
+        return f"{split}_{row}", f"line {row + 1}", [utterances, acts, emotions]
+
+    return _dialogues(map(labelled, range(len(text[1])) if rows is None else rows), text[0])
 
 
 def _parse_utterances(line: str, place: str) -> list[str]:
@@ -191,16 +186,21 @@ def _parse_labels(line: str, names: dict[int, str], place: str) -> list[int]:
     return labels
 
 
-def _dialogue(id: str, texts: list[str], acts: list[int], emotions: list[int]) -> Dialogue:
-    labelled = enumerate(zip(texts, acts, emotions, strict=True))
-    return Dialogue(id, tuple(Turn(text.strip(), i % 2, act, emotion) for i, (text, act, emotion) in labelled))
-
-
-def _warn_of_skipped(skipped: list[str], source: str) -> None:
+def _dialogues(found: Iterable[_Labelled], source: str) -> list[Dialogue]:
+    """Dialogues with an act and an emotion for each utterance. Others are left out, with a warning."""
+    dialogues, skipped = [], []
+    for id, place, (texts, acts, emotions) in found:
+        if not len(texts) == len(acts) == len(emotions):
+            skipped.append(f"{place} ({len(texts)} utterances, {len(acts)} acts, {len(emotions)} emotions)")
+            continue
+        said = enumerate(zip(texts, acts, emotions, strict=True))
+        turns = (Turn(text.strip(), i % 2, act, emotion) for i, (text, act, emotion) in said)
+        dialogues.append(Dialogue(id, tuple(turns)))
     if skipped:
         some = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
         what = "dialogue(s) with unequal numbers of utterances and labels"
         _logger.warning("%s: skipped %d %s: %s", source, len(skipped), what, some)
+    return dialogues
 
 
 # CRD3: the next turns of players in Critical Role's Dungeons and Dragons sessions.

@@ -17,7 +17,7 @@ from pydantic import Field
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
 from rl4dialog.core.feedback import Feedback, in_words
-from rl4dialog.core.types import AGENT, RatedDialogue, Sample
+from rl4dialog.core.types import AGENT, Dialogue, RatedDialogue, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
@@ -143,13 +143,8 @@ class RatedDialogues(JudgedTexts):
             value = _mean(each, names)
             if scale is not None and not lowest <= value <= highest:
                 raise DataError(f"{source}: the rating {value:g} of {each.dialogue.id!r} is not in scale {[*scale]}")
-            meta_data: dict[str, Any] = {
-                RATING: (value - lowest) / (highest - lowest),
-                "ratings": dict(each.ratings),
-                "n_words": sum(len(text.split()) for text in each.dialogue.texts(AGENT)),
-                "conversation": each.conversation,
-            }
-            samples.append(Sample(each.dialogue.id, dialogue_text(each.dialogue, context_size), [], meta_data))
+            about = {RATING: (value - lowest) / (highest - lowest), "ratings": dict(each.ratings)}
+            samples.append(_judged(each.dialogue, context_size, each.conversation, about))
         pool = cls(limit_samples(samples, max_size, "rated_dialogues", split, source))
         pool.unit, pool.ratings, pool.context_size = found_unit, tuple(sorted(names)), context_size
         pool.scale = (lowest, highest)
@@ -175,6 +170,12 @@ def _source(path: FilePath | None, dataset: str | None, what: str) -> str:
     if (path is None) == (dataset is None):
         raise ConfigError(f"datapool.args: set either path, to a {what} file, or dataset")
     return str(path if path is not None else dataset)
+
+
+def _judged(dialogue: Dialogue, context_size: int | None, conversation: str | int, about: dict[str, Any]) -> Sample:
+    n_words = sum(len(text.split()) for text in dialogue.texts(AGENT))
+    meta_data = {**about, "n_words": n_words, "conversation": conversation}
+    return Sample(dialogue.id, dialogue_text(dialogue, context_size), [], meta_data)
 
 
 def _mean(rated: RatedDialogue, names: set[str]) -> float:
@@ -315,17 +316,13 @@ def _judgement(feedback: Feedback, context_size: int | None, start_utterances: i
     """What a reward model learns from an item."""
     better, worse = feedback.compared or (feedback.replies[0].text, None)
     dialogue = judged_dialogue(feedback, better)
-    meta_data: dict[str, Any] = {
-        "n_words": sum(len(said.split()) for said in dialogue.texts(AGENT)),
-        "conversation": conversation_of(feedback, start_utterances),
-    }
     if worse is not None:
         other = dialogue_text(judged_dialogue(feedback, worse), context_size)
-        meta_data |= {WORSE: other, N_WORDS_OF_WORSE: len(worse.split())}
+        about: dict[str, Any] = {WORSE: other, N_WORDS_OF_WORSE: len(worse.split())}
     else:
         assert feedback.rating is not None
-        meta_data[RATING] = (feedback.rating - _SCALE[0]) / (_SCALE[1] - _SCALE[0])
-    return Sample(feedback.id, dialogue_text(dialogue, context_size), [], meta_data)
+        about = {RATING: (feedback.rating - _SCALE[0]) / (_SCALE[1] - _SCALE[0])}
+    return _judged(dialogue, context_size, conversation_of(feedback, start_utterances), about)
 
 
 def _warn_of_positions(feedback: Iterable[Feedback], source: str) -> None:

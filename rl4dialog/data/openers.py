@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import Sample
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import packaged_yaml
 
 LINES = Path(__file__).with_suffix(".yaml")
 _COMMON = """

@@ -32,7 +32,7 @@ from rl4dialog.data.splits import (
     file_readers,
     load_hub_dataset,
     places_of,
-    read_split,
+    split_reader,
 )
 
 HUB_ID = "bavard/personachat_truecased"
@@ -258,7 +258,7 @@ def read_personas(split: str, path: SplitPath, held_out_share: float | None, spl
     files = chain.from_iterable(place.iterdir() if place.is_dir() else [place] for place in places_of(path))
     if any(table_suffix(file) == ".csv" for file in files):
         readers = file_readers(path, (".csv",))
-        return [*map(_pair_of, read_split(split, readers, str(path), held_out_share, split_seed))]
+        return [*map(_pair_of, split_reader(split, readers, str(path), held_out_share, split_seed)())]
     if held_out_share is not None:
         raise DataError(f"{path} has no CSV file, so held_out_share has no effect; remove it")
     return list(_pairs_in_text(str(find_file(split, path, "both"))))

@@ -27,9 +27,10 @@ from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import KINDS, Feedback, counted, read_feedback
 from rl4dialog.core.files import replaced, write_records
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number, is_whole_number
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.messages import read_messages
-from rl4dialog.data.rows import FilePath, Row, TypedRow, expand_path, packaged_yaml, parse_json, read_lines, read_rows
+from rl4dialog.data.rows import FilePath, Row, TypedRow, expand_path, parse_json, read_lines, read_rows
 from rl4dialog.data.small_talk.pool import rated_small_talk
 from rl4dialog.data.splits import prepared_folder, shuffled
 

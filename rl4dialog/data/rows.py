@@ -22,7 +22,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from rl4dialog.core.arguments import parsed
@@ -186,12 +185,6 @@ _NOT_SPACE = re.compile(r"\S")
 _OF_LOGS = {"messages", "transitions"}  # keys of logs, which can be a single indented object
 _EXCEL = re.compile(r"sep=(.)\s*", re.IGNORECASE)
 _DELIMITERS = (",", ";", "\t", "|")
-
-
-def packaged_yaml(path: Path) -> dict[str, Any]:
-    """A table of the package."""
-    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(text, Loader=loader)  # type: ignore[no-any-return]
 
 
 class TypedRow(BaseModel):

@@ -93,23 +93,6 @@ def drawn_conversations(
     return {ids[row] for row in rows}
 
 
-def read_split(
-    split: str,
-    readers: Readers,
-    source: str,
-    held_out_share: float | None = None,
-    split_seed: int = 0,
-    hint: str = FILES_HINT + DRAW_HINT,
-    index_file: Mapping[str, FilePath] | None = None,
-) -> Iterable[Row]:
-    """The rows of a split from a source in which splits can be missing.
-
-    With a share, a missing ``val`` or ``test`` is sampled from ``train``, and removed there; otherwise it is an error.
-    With index files, every split is rows of ``train``.
-    """
-    return split_reader(split, readers, source, held_out_share, split_seed, hint, index_file)()
-
-
 def split_reader(
     split: str,
     readers: Readers,
@@ -119,9 +102,10 @@ def split_reader(
     hint: str = FILES_HINT + DRAW_HINT,
     index_file: Mapping[str, FilePath] | None = None,
 ) -> Callable[[], Iterable[Row]]:
-    """Return a function that reads the rows of :func:`read_split` anew, without holding them.
+    """What reads the rows of a split, without holding them, from a source in which splits can be missing.
 
-    If rows are to be sampled, they are counted now, and read again later.
+    With a share, a missing ``val`` or ``test`` is sampled from ``train``, and removed there; otherwise it is an error.
+    With index files, every split is rows of ``train``. Rows that are sampled are counted now, and read again later.
     """
     check_split(split)
     missing = [name for name in ("val", "test") if name not in readers]
@@ -331,7 +315,7 @@ def table_rows(
 ) -> Iterable[Row]:
     """The rows of one split, from table files or, without a path, from the hub."""
     if path is not None:
-        return read_split(split, file_readers(path), str(path), hint=FILES_HINT)
+        return split_reader(split, file_readers(path), str(path), hint=FILES_HINT)()
     return hub_rows(split, dataset_id, files_hint, name)
 
 

@@ -30,7 +30,7 @@ from rl4dialog.data.splits import (
     file_readers,
     load_hub_dataset,
     load_saved_dataset,
-    read_split,
+    split_reader,
 )
 
 _HUB_HINT = "Set the existing ones: splits: {train: NAME, val: NAME, test: NAME}" + DRAW_HINT
@@ -191,7 +191,7 @@ class Jsonl(_TablePool):
     ) -> Jsonl:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".jsonl", ".json"))
-        rows = read_split(split, readers, str(path), held_out_share, split_seed)
+        rows = split_reader(split, readers, str(path), held_out_share, split_seed)()
         return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
 
 
@@ -226,7 +226,7 @@ class Csv(_TablePool):
     ) -> Csv:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
-        rows = read_split(split, readers, str(path), held_out_share, split_seed)
+        rows = split_reader(split, readers, str(path), held_out_share, split_seed)()
         return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
 
 
@@ -265,7 +265,7 @@ def dataset_split(
         dataset = load_hub_dataset(str(dataset_id), hint, chosen, name, revision, numbers)
     if chosen is not None:
         return dataset_rows(dataset, f"{source}, split {chosen}")
-    return read_split(split, dataset_readers(dataset, source), source, held_out_share, split_seed, _HUB_HINT)
+    return split_reader(split, dataset_readers(dataset, source), source, held_out_share, split_seed, _HUB_HINT)()
 
 
 def _format(name: FormatName | None, context_size: int | None, render_chat: RenderChat | None) -> DialogueFormat | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, shown
-from rl4dialog.data.rows import packaged_yaml
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.tasks.dialogue_acts import world
 from rl4dialog.tasks.dialogue_acts.acts import NO_OFFER, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of

@@ -20,11 +20,12 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, limit_samples, size_of
-from rl4dialog.data.rows import Row, packaged_yaml
+from rl4dialog.data.rows import Row
 from rl4dialog.data.small_talk.grammar import LISTENER, TELLER, TOPICS, Frame, Phrases, parse_phrases, pick
-from rl4dialog.data.splits import HeldOutShare, IndexFiles, SplitPath, file_readers, read_split
+from rl4dialog.data.splits import HeldOutShare, IndexFiles, SplitPath, file_readers, split_reader
 
 RewardName = Literal["rudeness", "noised", "upvotes", "upvote_count"]
 
@@ -133,7 +134,8 @@ def read_replies(
     Rows whose comment or reply was removed (`REMOVED`) are left out; their number is logged as a warning.
     """
     n_removed = 0
-    for row in read_split(split, file_readers(path), str(path), held_out_share, split_seed, index_file=index_file):
+    readers = file_readers(path)
+    for row in split_reader(split, readers, str(path), held_out_share, split_seed, index_file=index_file)():
         comment, reply = (_text(row, column, dialogue_format) for column in (parent_column, reply_column))
         if comment in REMOVED or reply in REMOVED:
             n_removed += 1

@@ -8,17 +8,18 @@ learn to ask for something new.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.dialogue_text import with_goal
 from rl4dialog.data.pool import TextGenPool, size_of
-from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.data.small_talk.grammar import pick
 from rl4dialog.data.splits import shuffled
 from rl4dialog.tasks.playing import SeededPlayer
@@ -125,15 +126,15 @@ def favorites(seed: str) -> list[Topic]:
 
 
 class AcquaintedPlayer(SeededPlayer):
-    """Asks for any topic at random, also for the same one again."""
+    """Asks for one of its first `n_favorites` topics at random, or for any, also for the same one again."""
+
+    def __init__(self, n_favorites: int | None = None) -> None:
+        super().__init__()
+        self._n_favorites = n_favorites
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         super().reset(meta_info, seed)
-        self._topics = self.topics(seed)
-
-    def topics(self, seed: int) -> Sequence[Topic]:
-        """Return the topics of a conversation."""
-        return TOPICS
+        self._topics = TOPICS if self._n_favorites is None else favorites(str(seed))[: self._n_favorites]
 
     def choose(self) -> Topic:
         """Choose the topic of the next question."""
@@ -141,20 +142,6 @@ class AcquaintedPlayer(SeededPlayer):
 
     def say(self, history: list[str]) -> str:
         return self._rng.choice(self.choose().questions)
-
-
-class OneTopicPlayer(AcquaintedPlayer):
-    """Asks for the same topic in every turn."""
-
-    def topics(self, seed: int) -> Sequence[Topic]:
-        return favorites(str(seed))[:1]
-
-
-class FavoritesPlayer(AcquaintedPlayer):
-    """Asks for one of three topics, at random."""
-
-    def topics(self, seed: int) -> Sequence[Topic]:
-        return favorites(str(seed))
 
 
 class CuriousPlayer(AcquaintedPlayer):
@@ -207,8 +194,8 @@ class GetAcquainted(TextGenPool):
         samples_of = _samples_with_goals if goals_in_prompt else _samples_of
         samples = [sample for dialogue in dialogues for sample in samples_of(dialogue, dialogue_format)]
         pool = cls(samples, dialogue_format=dialogue_format)
-        players = {"one_topic": OneTopicPlayer, "favorites": FavoritesPlayer, "random": AcquaintedPlayer}
-        pool.players = {**players, "curious": CuriousPlayer}
+        few = {"one_topic": partial(AcquaintedPlayer, 1), "favorites": partial(AcquaintedPlayer, N_FAVORITES)}
+        pool.players = {**few, "random": AcquaintedPlayer, "curious": CuriousPlayer}
         return pool
 
 

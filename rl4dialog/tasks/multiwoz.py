@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl4dialog.core.errors import DataError, shown
-from rl4dialog.data.rows import packaged_yaml
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.tasks.dialogue_acts import world
 from rl4dialog.tasks.dialogue_acts.acts import BOOKING, GENERAL, ActVocabulary, DialogueAct
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Database, Entity, Ontology
 
-_TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
-ONTOLOGY = Ontology.of(_TABLE)
+TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+ONTOLOGY = Ontology.of(TABLE)
 BOOKING_SLOTS = frozenset({"", "day", "name", "people", "stay", "time", REFERENCE})
 """Slots of acts of the domain `booking`."""
 
@@ -26,7 +26,7 @@ def slot_of(domain: str, spelling: str) -> str:
     """The database's name of a slot."""
     if (domain, spelling) == ("train", "Time"):
         return "duration"
-    return str(_TABLE["slots"].get(spelling, spelling.lower()))
+    return str(TABLE["slots"].get(spelling, spelling.lower()))
 
 
 TAXI = "taxi"

@@ -18,9 +18,9 @@ from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply, Sample
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
-from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.data.splits import shuffled
 from rl4dialog.tasks.playing import SeededPlayer, play, with_game
 

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from rl4dialog.core.arguments import Fraction
-from rl4dialog.data.rows import packaged_yaml
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, RulePolicy, corpus_dialogue, simulate

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.data.rows import packaged_yaml
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.tasks.get_acquainted import REACTIONS, SMALL_TALK, TOPICS
 from rl4dialog.text.words import content_words
 

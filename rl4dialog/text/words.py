@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-_ABBREVIATIONS = (
-    *("mr", "mrs", "ms", "dr", "prof", "rev", "gen", "sen", "gov", "capt", "sgt", "jr", "sr", "st", "mt"),
-    *("vs", "etc", "e.g", "i.e", "a.m", "p.m", "u.s", "u.k", "d.c", "inc", "ltd", "co", "corp"),
-    *("jan", "feb", "aug", "sept", "oct", "nov", "dec"),
-)
+from rl4dialog.core.yaml_loader import packaged_yaml
+
+_WORDS = {kind: frozenset(words.split()) for kind, words in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()}
 
 
 def split_sentences(text: str) -> list[str]:
@@ -36,25 +35,13 @@ def _splitters() -> tuple[Any, Any]:
     from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
     parameters = PunktParameters()
-    parameters.abbrev_types = set(_ABBREVIATIONS)
+    parameters.abbrev_types = set(_WORDS["abbreviations"])
     return PunktSentenceTokenizer(parameters), NLTKWordTokenizer()
-
-
-# Function words, ends of contractions ("don't", "I'll"), and words of questions and facts about anything: "do you like
-# ...?", "my favorite ... is".
-_STOP_WORD_LIST = """
-a about all also am an and any are aren as at be been but by can could d did didn do does doesn doing don done for from
-get go going got had has have having he her him his how i if in into is isn it just kind like likes ll lot love m many
-me more most much my no not of off often on one or other our out re really s she so some t tell than that the their
-them then there these they thing things this those to too up us ve very was were what when where which who whom whose
-why will with would yes you your favorite favourite
-"""
-_STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
 
 
 def content_words(text: str) -> set[str]:
     """Return the words of a text in lower case, without function words and without a final ``s``."""
-    words = set(re.findall(r"[^\W_]+", text.lower())).difference(_STOP_WORDS)
+    words = set(re.findall(r"[^\W_]+", text.lower())).difference(_WORDS["stop_words"])
     return {word.removesuffix("s") for word in words}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rl4dialog.core.types import Dialogue, Turn
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.labels import (
     ANGER,
     COMMISSIVE,
@@ -30,7 +31,6 @@ from rl4dialog.data.labels import (
     SADNESS,
     SURPRISE,
 )
-from rl4dialog.data.rows import packaged_yaml
 
 EMOTION_IDS = {name: number for number, name in EMOTIONS.items()}
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl4dialog.data.rows import packaged_yaml
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.reading import Run
 from rl4dialog.runs.report.metrics import sample_intervals

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rl4dialog.data.rows import packaged_yaml
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.functional.statistics import CONFIDENCE, Estimate, Interval, wilson_interval
 from rl4dialog.runs.reading import Predictions, Run, number, pair, read_run
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import AGENT, PARTNER, SPEAKERS
+from rl4dialog.tasks import multiwoz
 from rl4dialog.tasks.dialogue_acts.acts import BOOK, DONT_CARE, INFORM, NO_BOOK, SELECT, TELLING, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import is_no_offer
 from rl4dialog.tasks.dialogue_acts.dialogue import Booking, Exchange, TaskDialogue
@@ -136,22 +137,12 @@ def _wrong(spec: Domain, values: Entity, info: Mapping[str, str]) -> list[str]:
     return [slot for slot, value in info.items() if not satisfies(spec, slot, values.get(slot, ""), value)]
 
 
-NEVER_IN_VAIN = frozenset(
-    {"address", "postcode", "pricerange", "entrance fee", "openhours", "price", "duration", "trainID"}
-    | {"leaveAt", "arriveBy", "car type"}
-)
+_CONVLAB2 = multiwoz.TABLE["convlab2"]
+NEVER_IN_VAIN = frozenset(_CONVLAB2["never_in_vain"])
 """Slots that do not count as told in vain, whether they were requested or not."""
 RESEMBLANCE = 60  # smallest resemblance, in percent, of a told value and that of an entity
 _UNKNOWN = "?"
-_TIME = r"(?:[01]\d|2[0-4]):[0-5]\d"
-_PATTERNS = {
-    **{"arriveBy": _TIME, "leaveAt": _TIME, "duration": r".*minute.*", "phone": r"\d{11}", "price": r".*pound.*"},
-    **{"postcode": r"cb\d{1,3}[a-z]{2,3}|pe296fl", "stars": r"\d", "trainID": r"tr\d{4}"},
-}
-_LISTED = frozenset({"area", "day", "internet", "parking", "pricerange"})
-"""Slots whose well-formed values are those of the database."""
-_UNCHECKED = frozenset({("restaurant", "phone"), ("attraction", "pricerange")})
-_RIDES = frozenset({"departure", "destination"})
+_PATTERNS, _LISTED = _CONVLAB2["patterns"], _CONVLAB2["listed"]
 
 
 @dataclass(frozen=True)
@@ -267,7 +258,7 @@ def _match(wanted: DomainGoal, booking: Booking | None, spec: Domain, database: 
         return None
     if booking is None:
         return 0.0
-    judged = {slot: value for slot, value in wanted.info.items() if slot not in _RIDES}
+    judged = {slot: value for slot, value in wanted.info.items() if slot not in _CONVLAB2["rides"]}
     if spec.generated or not judged:
         return 1.0 if spec.generated else None
     return max(
@@ -315,7 +306,7 @@ def resemblance(one: str, other: str) -> float:
 
 
 def _is_well_formed(slot: str, value: str, spec: Domain, database: Database) -> bool:
-    if (spec.name, slot) in _UNCHECKED or (slot not in _PATTERNS and slot not in _LISTED):
+    if f"{spec.name} {slot}" in _CONVLAB2["unchecked"] or (slot not in _PATTERNS and slot not in _LISTED):
         return True
     values = database.values(spec.name, slot)
     if slot in _LISTED:

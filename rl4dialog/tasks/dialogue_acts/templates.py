@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rl4dialog.data.rows import packaged_yaml
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.tasks.dialogue_acts.acts import BOOKING, DONT_CARE, GENERAL, INFORM, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Database
 

@@ -118,7 +118,8 @@ def test_cells_are_written_with_their_headers_and_in_a_full_table(write):
     head = [cell("wide", True, column_span=2), cell("narrow", True)]
     table = [head, [cell("a"), cell("b"), cell("c"), cell("beyond")]]
     parsed = Row({"table": table, "highlighted_cells": []}, "x").parsed(Example).table
-    assert [c.col_headers for c in table_cells(parsed)[1]] == [["wide"], ["wide"], ["narrow"], []]
+    wide, narrow = (f"<col_header> {name} </col_header> " for name in ("wide", "narrow"))
+    assert table_cells(parsed)[1] == [f"a {wide}", f"b {wide}", f"c {narrow}", "beyond "]
 
 
 def test_hub_rows_give_the_same_sample_as_the_file(write, fake_hub):

@@ -16,13 +16,16 @@ from rl4dialog.data.splits import (
     drawn_rows,
     file_readers,
     load_hub_dataset,
-    read_split,
     shuffled,
     split_files,
     split_reader,
 )
 
 Write = Callable[[dict[str, Any]], Path]
+
+
+def read_split(*args):
+    return split_reader(*args)()
 
 
 def values(rows):
