@@ -79,6 +79,8 @@ class ChatMarkup:
 
     def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress."""
+        for roles in (_CONVERSATION, _CONVERSATION[:3]):
+            self._render(_placeholders(roles))  # an error if the template rejects them
         whole, beginning = self._around(_CONVERSATION), self._around(_CONVERSATION[:3])
         problem = f"the chat template of {getattr(self._render, 'name', 'the tokenizer')} rewrites the past: it"
         cure = "choose another tokenizer.model_name, or format: eou"
@@ -94,10 +96,10 @@ class ChatMarkup:
 
     def _keeps_system(self) -> bool:
         """Whether a system message stays in its place as the conversation continues."""
-        try:
-            whole, beginning = (self._around(("system", *_CONVERSATION[:n])) for n in (5, 3))
-        except DataError:  # prompts with a system message are errors anyway
+        both = [("system", *_CONVERSATION[:n]) for n in (5, 3)]
+        if None in [self._written(_placeholders(roles)) for roles in both]:  # prompts with one are errors anyway
             return True
+        whole, beginning = map(self._around, both)
         return whole is not None and beginning is not None and _appends(whole[1:], beginning[1:])
 
     def _keeps_thoughts(self) -> bool:
@@ -111,7 +113,7 @@ class ChatMarkup:
         """Markup before, between and after messages of these roles; ``None`` if the template does not keep each one."""
         if roles not in self._known:
             messages = _placeholders(roles)
-            rest, pieces, is_kept = self._render(messages), [], True
+            rest, pieces, is_kept = self._written(messages) or "", list[str](), True
             for message in messages:
                 before, found, rest = rest.partition(message["content"])
                 is_kept = is_kept and bool(found)
@@ -154,18 +156,12 @@ class ChatMarkup:
 
     def _opening(self, roles: tuple[str, ...], instructions: Sequence[str]) -> tuple[str, ...] | None:
         """Text before a first message; ``None`` if the template rejects the roles or changes the instructions."""
-        try:
-            markup = self._around(roles)
-        except DataError:
-            return None
+        markup = self._around(roles)
         return None if markup is None else _alternating(markup[: len(instructions) + 1], instructions)
 
     def _reply_opening(self, roles: tuple[str, ...]) -> str:
         """Whitespace that the template writes before a reply, but not at the end of a prompt."""
-        try:
-            prompt, answered = self._around(roles), self._around((*roles, "assistant"))
-        except DataError:
-            return ""
+        prompt, answered = self._around(roles), self._around((*roles, "assistant"))
         if prompt is None or answered is None or not answered[-2].startswith(prompt[-1]):
             return ""
         between = answered[-2][len(prompt[-1]) :]

@@ -18,6 +18,7 @@ from typing import ClassVar, NamedTuple
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import FilePath, expand_path, read_lines
 from rl4dialog.data.splits import SPLIT_NAMES, TABLE_SUFFIXES, name_parts, split_files, table_rows
@@ -92,12 +93,15 @@ def _read_sentences(file: Path) -> list[str]:
     return [line.strip() for line in lines]
 
 
+_SOURCES = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+
+
 class Source(NamedTuple):
     """The source of a split."""
 
     dataset_id: str  # hub dataset
     name: str | None = "{pair}"  # its configuration, with ``{pair}`` for the languages, English last
-    file_names: tuple[str, ...] = ()  # name parts of parallel files that identify the split, besides its own name
+    file_names: Sequence[str] = ()  # name parts of parallel files that identify the split, besides its own name
 
 
 class _Translation(TextGenPool):
@@ -114,7 +118,6 @@ class _Translation(TextGenPool):
     """
 
     id: ClassVar[str]
-    sources: ClassVar[dict[str, Source]]
 
     @classmethod
     def prepare(
@@ -130,7 +133,7 @@ class _Translation(TextGenPool):
     ) -> _Translation:
         """Load one split, with one reference per sample."""
         check_split(split)
-        source = cls.sources[split]
+        source = Source(**_SOURCES[cls.id][split])
         if dataset_id is not None:
             source = source._replace(dataset_id=dataset_id)
         pairs = _pairs(split, (source_language, target_language), path, source)
@@ -150,11 +153,6 @@ class WMT16(_Translation):
     """
 
     id = "wmt16"
-    sources: ClassVar[dict[str, Source]] = {
-        "train": Source("wmt/wmt16"),
-        "val": Source("wmt/wmt16", file_names=("newstest2015",)),
-        "test": Source("wmt/wmt16", file_names=("newstest2016",)),
-    }
 
     @classmethod
     def prepare(  # type: ignore[override]
@@ -178,30 +176,18 @@ class WMT14ProcessedEnDe(_Translation):
     """English and German news (WMT 2014), cleaned as for fairseq's translation models."""
 
     id = "wmt14_processed_en_de"
-    sources: ClassVar[dict[str, Source]] = {
-        "train": Source("stas/wmt14-en-de-pre-processed", None),
-        "val": Source("stas/wmt14-en-de-pre-processed", None, ("newstest2013",)),
-        "test": Source("stas/wmt14-en-de-pre-processed", None, ("newstest2014",)),
-    }
 
 
 class WMT16NewsOnly(_Translation):
     """English and German news: News Commentary for training, WMT 2016's validation and test sets."""
 
     id = "wmt16newsonly"
-    sources: ClassVar[dict[str, Source]] = {
-        **WMT16.sources,
-        "train": Source("Helsinki-NLP/news_commentary", file_names=("commentary",)),
-    }
 
 
 class IWSLT2017EnDe(_Translation):
     """English and German TED talks (IWSLT 2017)."""
 
     id = "iwslt2017en_de"
-    sources: ClassVar[dict[str, Source]] = dict.fromkeys(
-        ("train", "val", "test"), Source("IWSLT/iwslt2017", "iwslt2017-{pair}")
-    )
 
 
 def _pairs(split: str, languages: tuple[str, str], path: PairPath | None, source: Source) -> Iterable[tuple[str, str]]:

@@ -166,11 +166,8 @@ class TextGenEnv(gym.Env):
         if max_turns > 1 and partner is None and outside_partner is None:
             raise ConfigError(f"env.args.max_turns is {max_turns}, which needs a partner: set env.args.partner")
         self.end_of_turn, self.tokenizer, self.reward_parts = end_of_turn, end_of_turn.tokenizer, list(reward_parts)
-        self.max_prompt_length, self.max_episode_length, self.max_turns = (
-            max_prompt_length,
-            max_episode_length,
-            max_turns,
-        )
+        self.max_prompt_length, self.max_episode_length = max_prompt_length, max_episode_length
+        self.max_turns = max_turns
         rules = ConversationRules(max_turns, first_speaker, max_partner_length, context_turns, end_when or {})
         self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, frame, partner)
         self._shows_seed = outside_partner is not None and outside_partner.is_seeded
@@ -229,9 +226,7 @@ class TextGenEnv(gym.Env):
     def state_dict(self) -> dict[str, Any]:
         """State that determines all coming episodes, at the start of one, without that of rewards and the partner."""
         if not self._sample_was_drawn or self.conversation.n_turns or self._pending or self.state.context_ids:
-            raise RuntimeError(
-                "an environment's state can be saved only at the start of an episode with a drawn sample"
-            )
+            raise RuntimeError("an environment is saved only at the start of an episode with a drawn sample")
         return {
             "before_order": self._before_order,
             "n_left": self._n_left,

@@ -202,7 +202,16 @@ class _Worker:
             yield
         except (EOFError, OSError) as error:
             self.process.join(_END_GRACE_S)
-            raise _death(self.process, self.envs) from error
+            raise EnvWorkerError(
+                f"an environment worker died: process {self.process.pid} with {_named(self.envs)}, exit code "
+                f"{self.process.exitcode}. Its own error message, if any, is printed above; exit code -9 means that it "
+                f"was killed, often due to lack of memory. The same command continues the run from its last "
+                f"checkpoint; with env.vec_env: dummy there are no workers."
+            ) from error
+
+
+def _named(envs: range) -> str:
+    return f"environment {envs[0]}" if len(envs) == 1 else f"environments {envs[0]} to {envs[-1]}"
 
 
 class _Remote:
@@ -345,21 +354,6 @@ def _end(processes: Sequence[Any], connections: Sequence[Any]) -> None:
         process.join(_END_GRACE_S)
         process.kill()
         process.join()
-
-
-# -- workers that die -------------------------------------------------------------------------------------------------
-
-
-def _named(envs: range) -> str:
-    return f"environment {envs[0]}" if len(envs) == 1 else f"environments {envs[0]} to {envs[-1]}"
-
-
-def _death(process: Any, envs: range) -> EnvWorkerError:
-    return EnvWorkerError(
-        f"an environment worker died: process {process.pid} with {_named(envs)}, exit code {process.exitcode}. Its own "
-        f"error message, if any, is printed above; exit code -9 means that it was killed, often due to lack of memory. "
-        f"The same command continues the run from its last checkpoint; with env.vec_env: dummy there are no workers."
-    )
 
 
 # -- states of environments, for checkpoints --------------------------------------------------------------------------

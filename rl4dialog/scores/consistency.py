@@ -17,16 +17,12 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.core.protocols import MetricResult
 from rl4dialog.core.types import AGENT, Dialogue
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.scores.base import Batch, PerDialogueMetric, ReplyMetric, mean_of_known, meta_values
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.text.words import split_sentences
 
-# Label prefixes of published models. VitaminC's are those of fact checking.
-_NAMES = {
-    "entailment": ("entail", "support"),
-    "contradiction": ("contradict", "refute"),
-    "neutral": ("neutral", "not enough info"),
-}
+_TABLES = packaged_yaml(Path(__file__).with_suffix(".yaml"))
 DEFAULT_MODEL = "FacebookAI/roberta-large-mnli"
 
 
@@ -47,8 +43,8 @@ class NliModel:
 def _classes_of(config: Any, what: str) -> list[int]:
     labels = [str(config.id2label.get(i, i)) for i in range(config.num_labels)]
     classes = []
-    for name, beginnings in _NAMES.items():
-        matching = [i for i, label in enumerate(labels) if label.lower().replace("_", " ").startswith(beginnings)]
+    for name, beginnings in _TABLES["labels"].items():
+        matching = [i for i, label in enumerate(labels) if label.lower().replace("_", " ").startswith((*beginnings,))]
         if len(matching) != 1:
             raise ModelError(
                 f"{what} has no label that identifies the class {name}: its labels are {', '.join(labels)}. Use one "
@@ -58,17 +54,6 @@ def _classes_of(config: Any, what: str) -> list[int]:
     return classes
 
 
-# The short names of the reference implementation.
-_MODELS = {
-    "snli-base": "boychaboy/SNLI_roberta-base",
-    "snli-large": "boychaboy/SNLI_roberta-large",
-    "mnli-base": "microsoft/deberta-base-mnli",
-    "mnli": "FacebookAI/roberta-large-mnli",
-    "anli": "ynie/roberta-large-snli_mnli_fever_anli_R1_R2_R3-nli",
-    "vitc-base": "tals/albert-base-vitaminc-mnli",
-    "vitc": "tals/albert-xlarge-vitaminc-mnli",
-    "vitc-only": "tals/albert-xlarge-vitaminc",
-}
 # Shorter pieces are skipped, because they are mostly splitting errors.
 _MIN_CHARACTERS = 11
 _LABELS = {"e": 0, "c": 1, "n": 2}
@@ -79,12 +64,6 @@ NliLabels = Annotated[str, Field(pattern="^[ecn]+$")]
 Reduction = Literal["max", "mean", "min"]
 _REDUCE: dict[str, Callable[..., Any]] = {"min": np.min, "mean": np.mean, "max": np.max}
 _MAX_SENTENCES = 10
-_PERCENTILES = np.array(
-    [
-        *(0.0, 0.01, 0.02, 0.03, 0.04, 0.07, 0.13, 0.37, 0.90, 0.91, 0.92, 0.93),
-        *(0.94, 0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0),
-    ]
-)
 _WEIGHTS_URL = "https://github.com/tingofurro/summac/raw/master/summac_conv_vitc_sent_perc_e.bin"
 
 
@@ -161,7 +140,9 @@ class SummaCConvMetric(ReplyMetric):
     ) -> None:
         who = "metric 'summaCConv'"
         self._labels = [index for letter, index in _LABELS.items() if letter in nli_labels]
-        self._edges = np.linspace(0, 1, int(bins.removeprefix("even")) + 1) if bins != "percentile" else _PERCENTILES
+        self._edges = np.array(_TABLES["percentiles"])
+        if bins != "percentile":
+            self._edges = np.linspace(0, 1, int(bins.removeprefix("even")) + 1)
         # The final layer has three inputs in any case.
         self._aggregates = list(_REDUCE.values()) if agg == "all" else [_REDUCE[agg]] * 3
         n_inputs = len(models) * len(self._labels) * (len(self._edges) - 1)
@@ -194,7 +175,7 @@ class _NliTables:
         names = granularity.split("-")
         self._split_source, self._split_text = _SPLITTERS[names[0]], _SPLITTERS[names[-1]]
         self._max_source_pieces = max_source_pieces
-        self._models = [NliModel(_MODELS.get(name, name), batch_size, who) for name in models]
+        self._models = [NliModel(_TABLES["models"].get(name, name), batch_size, who) for name in models]
 
     def __call__(self, sources: list[str], texts: list[str]) -> list[np.ndarray]:
         """Return a table per text. Shape (models, 3, source units, text units); zeros (models, 3, 1, 1) if empty."""

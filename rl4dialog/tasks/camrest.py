@@ -37,9 +37,6 @@ def camrest(
             its dialogues: the first of train, test and val gets all but every fifth dialogue.
         min_count: Acts of the agent in fewer training utterances are not in its vocabulary.
         on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
-
-    Raises:
-        DataError: If a file is missing or malformed.
     """
     folder = Path(path).expanduser()
     entities = world.read_entities(folder / "db" / "CamRestDB.json")

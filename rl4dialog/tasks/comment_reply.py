@@ -226,13 +226,9 @@ class CommentReplies(TextGenPool):
     ) -> CommentReplies:
         """Load one split. No generated comment is in two splits.
 
-        Returns:
-            A pool with one sample per reply. The prompt is the comment, unless it is not included, and the reference is
-            the reply. The meta data have ``history``, ``rudeness``, ``reward`` and, if they are known, ``upvotes`` and
-            ``topic``.
-
-        Raises:
-            DataError: If an argument is invalid, or a file is missing, malformed or empty.
+        There is one sample per reply. Its prompt is the comment, unless it is not included, and its reference is the
+        reply. Its meta data have ``history``, ``rudeness``, ``reward`` and, if they are known, ``upvotes`` and
+        ``topic``.
         """
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
         given = [name for name, size in sizes.items() if size is not None]

@@ -182,12 +182,11 @@ class GetAcquainted(TextGenPool):
     ) -> GetAcquainted:
         """Generate the dialogues of one split, which has its own random numbers.
 
-        Returns:
-            A pool with one sample per dialogue. The prompt has the agent's persona and the partner's greeting, and the
-            reference is the first reply. In the meta data are ``history``, ``persona``, ``partner_persona``, the
-            ``continuation`` with all later utterances, and ``goals``: the topic of each utterance, or ``small_talk``.
-            With ``goals_in_prompt``, instead of the last two, the ``goal`` of the reply: ``None`` if it is the
-            partner's, and ``small_talk`` if it is "nothing special .".
+        There is one sample per dialogue. Its prompt has the agent's persona and the partner's greeting, and its
+        reference is the first reply. In its meta data are ``history``, ``persona``, ``partner_persona``, the
+        ``continuation`` with all later utterances, and ``goals``: the topic of each utterance, or ``small_talk``. With
+        ``goals_in_prompt``, instead of the last two, the ``goal`` of the reply: ``None`` if it is the partner's, and
+        ``small_talk`` if it is "nothing special .".
         """
         dialogue_format = DialogueFormat(format, None, render_chat, in_conversation=goals_in_prompt)
         dialogues = generate_dialogues(split, size_of(split, n_train, n_val, n_test), n_turns, seed)

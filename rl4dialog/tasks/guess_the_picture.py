@@ -150,26 +150,14 @@ def values_left(question: Question, answer: str) -> frozenset[str] | None:
     return None
 
 
-# The kinds and the penalty are those of ILQL's visual dialogue task (Snell et al. 2022, arXiv 2206.11871, and its
-# published code). There, ``soft`` and ``conservative`` also find their words within other words, such as "no" in
-# "snowy"; here, they find whole words only.
 YesNoPenalty = Literal["none", "soft", "hard", "conservative"]
 
-PENALTY = -2.0  # added to the reward of a question with a penalized answer
-
-_WORDS = r"(?<![\w'])(?:{})(?![\w'])"
-_VAGUE = "not|cannot|can't|don't|could|maybe|fairly|okay|looks|appears|tell|think so|mostly just"
-_PENALIZED: dict[YesNoPenalty, re.Pattern[str]] = {
-    "none": re.compile(r"(?!)"),  # matches nothing
-    "hard": re.compile(r"\A(?:yes|no)\Z"),
-    "soft": re.compile(_WORDS.format("yes|no")),
-    "conservative": re.compile(_WORDS.format(f"yes|no|{_VAGUE}")),
-}
+PENALTY = -2.0  # added to the reward of a question with a penalized answer, as in ILQL
 
 
 def is_penalized(answer: str, kind: YesNoPenalty) -> bool:
     """Whether an answer is penalized; case does not matter."""
-    return _PENALIZED[kind].search(answer.lower().strip().replace("\u2019", "'")) is not None
+    return re.search(_TABLE["penalized"][kind], answer.lower().strip().replace("\u2019", "'")) is not None
 
 
 class Guesser:
@@ -252,9 +240,6 @@ class GuessThePicturePartner(Partner):
             can not tell".
         max_rounds: Number of questions after which the game is over. With fewer ``env.args.max_turns``, a game is cut
             there, and its last round costs as much as the others.
-
-    Raises:
-        DataError: At the start of a conversation, if the sample's ``meta_data`` has no scene of the game.
     """
 
     pays = True
@@ -395,10 +380,9 @@ class GuessThePicture(TextGenPool):
         All splits have the same scenes; ``val`` and ``test`` are other games about them. The hidden scenes are those
         to which the guesser gives no points at first.
 
-        Returns:
-            A pool with one sample per game. The prompt is the caption and the reference is the first question. In the
-            meta data are ``history``, the number of the hidden ``scene``, the ``table`` of all scenes and the
-            ``continuation``, which contains all later utterances, starting with the partner's answer.
+        There is one sample per game. Its prompt is the caption and its reference is the first question. In its meta
+        data are ``history``, the number of the hidden ``scene``, the ``table`` of all scenes and the ``continuation``,
+        which contains all later utterances, starting with the partner's answer.
         """
         n_games = size_of(split, n_train, n_val, n_test)
         dialogue_format = DialogueFormat(format, None, render_chat)

@@ -72,10 +72,7 @@ def consistent_things(history: Sequence[str]) -> list[str]:
 class GuessWhatPartner(Partner):
     """Thinks of the sample's thing, answers yes/no questions about it, and leaves after the right guess.
 
-    Its outcome ``success`` is 1 if the thing was guessed.
-
-    Raises:
-        DataError: At the start of a conversation, if the sample's ``meta_data["thing"]`` is not a thing of the game.
+    The thing is in the meta data as ``thing``. The outcome ``success`` is 1 if it was guessed.
     """
 
     outcomes = ("success",)
@@ -199,10 +196,9 @@ class GuessWhat(TextGenPool):
 
         All splits have the same 40 things; ``val`` and ``test`` are other games about them.
 
-        Returns:
-            A pool with one sample per game. The prompt is the partner's opening line and the reference is the first
-            question. In the meta data are ``history``, the ``thing`` and the ``continuation``, which contains all later
-            utterances, starting with the partner's answer; it includes lost games.
+        There is one sample per game, also of lost ones. Its prompt is the partner's opening line and its reference is
+        the first question. In its meta data are ``history``, the ``thing`` and the ``continuation``, which contains all
+        later utterances, starting with the partner's answer.
         """
         n_games = size_of(split, n_train, n_val, n_test)
         dialogue_format = DialogueFormat(format, None, render_chat)

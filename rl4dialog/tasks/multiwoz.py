@@ -55,9 +55,6 @@ def multiwoz(
         on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
         vocabulary: Acts of the training dialogues, or those of ConvLab-2, from the folder's ``usr_da_voc.txt`` and
             ``sys_da_voc.txt``.
-
-    Raises:
-        DataError: If a file is missing or malformed.
     """
     folder = Path(path).expanduser()
     database = _database(folder / "db")

@@ -194,13 +194,9 @@ class RandomWalks(TextGenPool):
         All splits have the same graph, and walk number ``i`` starts at start node ``i % (n_nodes - 1)``. A number of
         walks that is a multiple of ``n_nodes - 1`` therefore has all start nodes equally often.
 
-        Returns:
-            A pool with one sample per walk. The prompt names the start node, and the reference is the walk: the nodes
-            after the start, separated by spaces. In the meta data are ``history`` and, for the reward and the metric
-            ``shortest_path``, the ``walk``'s start, edges, goal and max_steps.
-
-        Raises:
-            DataError: If no graph is found.
+        There is one sample per walk. Its prompt names the start node, and its reference is the walk: the nodes after
+        the start, separated by spaces. In its meta data are ``history`` and, for the reward and the metric
+        ``shortest_path``, the ``walk``'s start, edges, goal and max_steps.
         """
         n_walks = size_of(split, n_train, n_val, n_test)
         graph = draw_graph(n_nodes, edge_share, max_steps, f"random_walks/graph/{graph_seed}")

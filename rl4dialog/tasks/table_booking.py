@@ -73,11 +73,10 @@ def booking(values: Iterable[str]) -> str:
 class BookingGuest(Partner):
     """Wants a table for the sample's wish, answers one question at a time, and leaves after a booking.
 
+    The wish is the ``goal_text`` of the meta data, which the datapool table_booking provides.
+
     Its outcome ``success`` is 1 if the booking names all values of the wish and no others, and ``asked_in_vain`` the
     number of the agent's utterances that it does not understand or has answered before.
-
-    Raises:
-        DataError: At the start of a conversation, if the sample's ``meta_data["goal_text"]`` is no wish for a table.
     """
 
     outcomes = ("success", "asked_in_vain")
@@ -167,10 +166,9 @@ class TableBooking(TextGenPool):
 
         A wish belongs to one split only: 582 to ``train``, 100 to ``val``, 200 to ``test``. They take turns.
 
-        Returns:
-            A pool with one sample per conversation. The prompt is the guest's opening line, which names one or two
-            values, and the reference is the first reply of the careless clerk. In the meta data are ``history``,
-            ``goal_text``, which is the wish, and the ``continuation`` with all later utterances.
+        There is one sample per conversation. Its prompt is the guest's opening line, which names one or two values, and
+        its reference is the first reply of the careless clerk. In its meta data are ``history``, the ``goal_text``,
+        which is the wish, and the ``continuation`` with all later utterances.
         """
         n_samples, wishes = size_of(split, n_train, n_val, n_test), wishes_of(split)
         dialogue_format = DialogueFormat(format, None, render_chat)

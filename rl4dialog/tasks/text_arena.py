@@ -117,10 +117,6 @@ class TextArenaPartner(Partner):
             ``module:function`` for a function that takes everything the player has seen and returns a move, such as an
             agent of TextArena. Required with several players.
         settings: Arguments of the game.
-
-    Raises:
-        ConfigError: If textarena is not installed, or an argument is invalid.
-        DataError: At the start of a conversation, if the game cannot begin, or begins differently from the sample.
     """
 
     can_open = True
@@ -253,13 +249,8 @@ class TextArenaGames(TextGenPool):
     ) -> TextArenaGames:
         """Begin the games of one split.
 
-        Returns:
-            A pool with one sample per game. The prompt is what the agent sees before its first move. With a player, the
-            reference is the first move, and the meta data have the ``continuation``.
-
-        Raises:
-            ConfigError: If textarena is not installed, or an argument of the game is invalid.
-            DataError: If another argument is invalid, or a game cannot begin.
+        There is one sample per game. Its prompt is what the agent sees before its first move. With a player, its
+        reference is the first move, and its meta data have the ``continuation``.
         """
         n_games = size_of(split, n_train, n_val, n_test)
         dialogue_format = DialogueFormat(format, None, render_chat)

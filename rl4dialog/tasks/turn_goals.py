@@ -112,11 +112,7 @@ class Speaker(ABC):
     """Puts goals into words, for many conversations at once. It is not trained."""
 
     def check(self, goals: Sequence[TurnGoal]) -> None:  # noqa: B027 (a language model reads any name)
-        """Check that it can speak to reach these goals.
-
-        Raises:
-            ConfigError: If not.
-        """
+        """Raise a `ConfigError` if it cannot speak to reach these goals."""
 
     @abstractmethod
     def speak(self, turns: Sequence[GoalTurn]) -> list[str]:

@@ -191,21 +191,12 @@ def _turn(row: Row, line: Line, number: int, message: Message, reward: float, ag
         if given := [key for key, value in numbers if value not in (None, False)]:
             raise row.error(f"message {number} has {given[0]}, but is not the agent's (role: {message['role']})")
         return Turn(message["content"], PARTNER)
-    ids = None if numbers.token_ids is None else tuple(numbers.token_ids)
-    token_rewards, log_probs = (
-        None if values is None else tuple(values) for values in (numbers.token_rewards, numbers.log_probs)
-    )
-    if ids is not None and line.tokenizer is None:
+    own: dict[str, Any] = {key: tuple(values) for key in _OF_TOKENS if (values := getattr(numbers, key)) is not None}
+    if "token_ids" in own and line.tokenizer is None:
         raise row.error(f"message {number} has token_ids, but the line has no tokenizer, the hash of their tokenizer")
-    for key, values in (("token_rewards", token_rewards), ("log_probs", log_probs)):
-        if values is not None and (ids is None or len(values) != len(ids)):
-            raise row.error(f"message {number} has {len(values)} {key}, but {len(ids or ()) or 'no'} token_ids")
-    return Turn(
-        message["content"],
-        AGENT,
-        reward=reward,
-        truncated=bool(numbers.truncated),
-        ids=ids,
-        token_rewards=token_rewards,
-        log_probs=log_probs,
-    )
+    ids = own.pop("token_ids", ())
+    for key, values in own.items():
+        if not ids or len(values) != len(ids):
+            raise row.error(f"message {number} has {len(values)} {key}, but {len(ids) or 'no'} token_ids")
+    truncated = bool(numbers.truncated)
+    return Turn(message["content"], AGENT, reward=reward, truncated=truncated, ids=ids or None, **own)

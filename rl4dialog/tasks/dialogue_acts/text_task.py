@@ -74,10 +74,6 @@ class AgendaUserPartner(Partner):
         max_system_acts: The user hears at most this number of acts a turn. Of more, that many are drawn at random.
             Default: the corpus's 99th percentile.
         user: Arguments of `AgendaUser`: ``max_acts`` and ``patience``.
-
-    Raises:
-        ConfigError: If an argument is invalid.
-        DataError: At the start of a conversation, if the sample has no goal in this world.
     """
 
     can_open = True
@@ -179,14 +175,9 @@ class TaskDialogues(TextGenPool):
         The user speaks in the words of templates, as in a simulation. The agent's words are those of the corpus, with
         placeholders such as ``[restaurant_phone]`` in place of values.
 
-        Returns:
-            A pool with one sample per goal. The prompt is the user's first utterance, and the reference is the agent's
-            reply. In the meta data are ``history``, the ``goal``, the ``goal_text`` in words, the ``world`` (a hash of
-            its acts and database), and the ``continuation``, which contains all later utterances, starting with the
-            user's answer.
-
-        Raises:
-            DataError: If files of the world are missing or malformed, or a split has no dialogue with a goal.
+        There is one sample per goal. Its prompt is the user's first utterance, and its reference is the agent's reply.
+        In its meta data are ``history``, the ``goal``, the ``goal_text`` in words, the ``world`` (a hash of acts and
+        database), and the ``continuation``, which contains all later utterances, starting with the user's answer.
         """
         check_split(split)
         built = world()

@@ -195,9 +195,9 @@ class Wordle(TextGenPool):
 
     has_rewards = True
 
-    def __init__(self, source: _Source, blocks: Callable[[], Iterator[PlayedGames]], n_games: int) -> None:
-        super().__init__(cast("list[Sample]", _Samples(source, range(len(source.games)))))  # read like a list
-        self._source, self._blocks, self._n_games = source, blocks, n_games
+    def __init__(self, written: _WrittenGames, blocks: Callable[[], Iterator[PlayedGames]], n_games: int) -> None:
+        super().__init__(cast("list[Sample]", written))  # read like a list
+        self._written, self._blocks, self._n_games = written, blocks, n_games
 
     @classmethod
     def prepare(
@@ -232,13 +232,9 @@ class Wordle(TextGenPool):
         All splits have the same words. In ``val`` and ``test``, whatever ``games`` says, there are only whole games of
         ``player`` or ``expert``, so that all words are equally likely.
 
-        Returns:
-            A pool with one sample per game, up to ``max_samples``. The prompt is the partner's opening line and the
-            reference is the first guess. In the meta data are ``history``, the hidden ``word``, all later utterances as
-            ``continuation``, who played as ``kind``, and the rules ``letters`` and ``duplicates``.
-
-        Raises:
-            DataError: If the list is invalid, a start word is not in it, or an argument has no meaning with ``games``.
+        There is one sample per game, up to ``max_samples``. Its prompt is the partner's opening line and its reference
+        is the first guess. In its meta data are ``history``, the hidden ``word``, all later utterances as
+        ``continuation``, who played as ``kind``, and the rules ``letters`` and ``duplicates``.
         """
         n_games = size_of(split, n_train, n_val, n_test)
         given = {"player": player, "expert": expert, "suboptimal": suboptimal, "adversary": adversary}
@@ -265,14 +261,15 @@ class Wordle(TextGenPool):
         played = generate_games(make, min(n_games, max_samples), seed_of_split)
         if n_games > max_samples:
             _logger.info("wordle: samples of split %s are the first %d games (max_samples)", split, max_samples)
-        source = _Source(played, tuple(roles), lexicon, letters, split, dialogue_format.prompt([rules.OPENING]))
-        pool = cls(source, partial(game_blocks, make, n_games, seed_of_split), n_games)
+        prompt = dialogue_format.prompt([rules.OPENING])
+        written = _WrittenGames(played, tuple(roles), lexicon, letters, split, prompt)
+        pool = cls(written, partial(game_blocks, make, n_games, seed_of_split), n_games)
         pool.use_format(dialogue_format)
         pool.players = {name: partial(game.player, name) for name in (*NAMES, *(players or {}), *names.values())}
         settings = [n_games, letters, duplicates, games, chosen, p_consistent, start_words, max_turns, seed_of_split]
         versions = {"version": _VERSION, "numpy": np.__version__}  # another version may draw other numbers
         if not players and set(NAMES).issuperset(names.values()):  # the code of other players can change
-            pool.source_key = {**versions, "words": words, "prompt": str(source.prompt), "settings": settings}
+            pool.source_key = {**versions, "words": words, "prompt": str(prompt), "settings": settings}
         return pool
 
     def conversations(self) -> Iterator[Dialogue]:
@@ -280,23 +277,18 @@ class Wordle(TextGenPool):
 
         Games that are no samples are generated anew each time and never held in memory.
         """
-        for sample, _ in self:
-            yield _conversation(sample)
-        n_samples = len(self._source.games)
-        if self._n_games == n_samples:
-            return
-        row = 0
-        for block in self._blocks():
-            source = dataclasses.replace(self._source, games=block, first=row)
-            for i in range(max(0, n_samples - row), len(block)):
-                yield _conversation(source.sample(i))
-            row += len(block)
+        yield from map(_conversation, self._samples)
+        n_samples, first = len(self._written), 0
+        for block in self._blocks() if self._n_games > n_samples else ():
+            written = dataclasses.replace(self._written, games=block, first=first)
+            yield from map(_conversation, written[max(0, n_samples - first) :])
+            first += len(block)
 
     def _prompts(self) -> Iterable[str]:
-        return [self._source.prompt]
+        return [self._written.prompt]
 
     def split(self, split_ratios: list[float]) -> list[TextGenPool]:
-        if self._n_games > len(self._source.games):
+        if self._n_games > len(self._written):
             raise DataError("datapool 'wordle' cannot be split into parts with more games than max_samples; raise it")
         parts = super().split(split_ratios)
         for part in parts:
@@ -315,8 +307,8 @@ def _with_defaults(games: GamesName, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Played games, the number of the first one, and how they are written."""
+class _WrittenGames(Sequence[Sample]):
+    """Played games as samples, which are written when they are read: a million games need little memory as arrays."""
 
     games: PlayedGames
     kinds: tuple[str, ...]
@@ -324,9 +316,15 @@ class _Source:
     letters: rules.Letters
     split: str
     prompt: str
-    first: int = 0
+    first: int = 0  # number of the first game
 
-    def sample(self, row: int) -> Sample:
+    def __len__(self) -> int:
+        return len(self.games)
+
+    def __getitem__(self, index: Any) -> Any:
+        row = range(len(self))[index]
+        if isinstance(row, range):
+            return dataclasses.replace(self, games=self.games[index], first=self.first + row.start)
         hidden, guesses = self.games.words[row], self.games.guesses[row]
         said: list[str] = []
         for guess in guesses[guesses != players.NO_GUESS]:
@@ -337,21 +335,6 @@ class _Source:
         word, kind = self.lexicon.words[hidden], self.kinds[self.games.kinds[row]]
         meta_data = {"history": [rules.OPENING], "word": word, "kind": kind, **style, "continuation": continuation}
         return Sample(f"{self.split}_{self.first + row}", self.prompt, [first], meta_data)
-
-
-class _Samples(Sequence[Sample]):
-    """Samples that are written when they are read: a million games need little memory as arrays."""
-
-    def __init__(self, source: _Source, rows: range) -> None:
-        self._source, self._rows = source, rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return _Samples(self._source, self._rows[index])
-        return self._source.sample(self._rows[index])
 
 
 def _conversation(sample: Sample) -> Dialogue:

@@ -298,10 +298,6 @@ class WordlePartner(Partner):
         guesses: ``any``: any five letters are a guess, as in ILQL. ``listed``: only words of a list, as in LMRL-Gym.
         word_list: With ``guesses: listed``, the packaged list, 40 or 240.
         path: With ``guesses: listed``, a file with one word per line, instead.
-
-    Raises:
-        DataError: If a list is missing, not used or invalid; or, at the start of a conversation, if the sample's
-            ``meta_data["word"]`` is no word of the game, or it was made for other rules.
     """
 
     pays = True
