@@ -220,7 +220,7 @@ def test_iterations_log_the_range_of_returns_and_the_report_draws_them(run):
     titles = {panel.title for panel in panels([read_run(run)])}
     assert {"Loss of Q", "Loss of V", "Imitation loss", "Q of logged tokens", "Passes over the log"} <= titles
     assert not [key for key in remaining_keys(read_run(run), ()) if "kl" in key]
-    assert "train/q_loss" in (run / "report.html").read_text(encoding="utf-8"), "in the table of a short run"
+    assert "train/<wbr>q_<wbr>loss" in (run / "report.html").read_text(encoding="utf-8"), "in the table of a short run"
 
 
 def test_beta_without_the_language_model_is_above_0(loaded):

@@ -17,7 +17,7 @@ def test_run_leaves_a_report_and_the_command_writes_it_again(tmp_path, capsys, m
         assert f"<b>{title}</b>" in page
     assert "Reward parts" not in page, "the reward has a single one"
     assert page.count("<article") == 2 * 6, "of the test split and, with a choice of the evaluation, of the val split"
-    assert "lexical/rouge_rouge1" in page and "3 of 3" in page
+    assert "lexical/rouge_rouge1" in page.replace("<wbr>", "") and "3 of 3" in page
     report.unlink()
     capsys.readouterr()
     assert cli.main(["report", str(run_folder(tmp_path))]) == 0

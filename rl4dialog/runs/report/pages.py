@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.files import naming_errors, replaced, to_plain
@@ -449,6 +449,11 @@ def write_page(template: str, output: Path, **content: Any) -> Path:
     return output
 
 
+def breakable(key: str) -> Markup:
+    """A key that lines can break at its parts, and only there."""
+    return Markup(re.sub("([/._])", r"\1<wbr>", str(escape(key))))
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -459,5 +464,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     dump = partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)
-    environment.filters |= {"number": format_number, "yaml": lambda obj: dump(to_plain(obj))}
+    environment.filters |= {"number": format_number, "yaml": lambda obj: dump(to_plain(obj)), "breakable": breakable}
     return environment

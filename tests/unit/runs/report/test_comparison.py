@@ -125,7 +125,7 @@ def test_page_shows_groups_differences_curves_and_metrics(tmp_path):
     folders.append(write_run(tmp_path / "a2c", alg={**CONFIG["alg"], "id": "a2c"}))
     page = write_comparison(folders, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Comparison of ppo, a2c" in page and "<td>0, 1, 2</td>" in page
-    assert "<tr><th>alg.id</th><td>ppo</td><td>a2c</td></tr>" in page
+    assert "<tr><th>alg.<wbr>id</th><td>ppo</td><td>a2c</td></tr>" in page
     assert "95 % intervals, over seeds for groups" in page and "at least 50 samples" in page
     assert page.count("<svg") == 3 * 6, "task reward, two parts, KL, its coefficient, entropy, over three axes"
     assert page.count('data-axis="agent tokens"') == 6
