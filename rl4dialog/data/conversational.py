@@ -1,8 +1,7 @@
 """Chat and preference data with TRL's columns: ``messages``, ``prompt``, ``completion``, ``chosen``, ``rejected``.
 
 Conversations are lists of messages with ``role`` and ``content``. All columns can also contain plain text: a plain
-prompt is used verbatim, or as a single user message in the format ``chat_template``. See "Dataset formats and types" in
-TRL's documentation.
+prompt is used verbatim, or in the format ``chat_template`` as a user message. See TRL's "Dataset formats and types".
 """
 
 from __future__ import annotations

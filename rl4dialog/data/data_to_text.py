@@ -114,8 +114,7 @@ def _row_pairs(rows: Iterable[Row]) -> Iterator[Pair]:
 #
 # Reads the original release (``totto_train_data.jsonl``, ``totto_dev_data.jsonl``,
 # ``unlabeled_totto_test_data.jsonl``), table files or a hub dataset with the same columns. License: CC BY-SA 3.0.
-# Source: Parikh et al. 2020, "ToTTo: A Controlled Table-To-Text Generation Dataset"; tables are formatted as in the
-# authors' baseline, prompts as in RL4LMs.
+# Source: Parikh et al. 2020, "ToTTo: A Controlled Table-To-Text Generation Dataset", with its baseline's tables.
 TOTTO_ID = "google-research-datasets/totto"
 Representation = Literal["subtable", "fulltable"]
 

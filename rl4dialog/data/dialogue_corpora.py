@@ -241,8 +241,7 @@ class CRD3(TextGenPool):
     ) -> CRD3:
         """Load one split: one sample for each turn with at least two earlier turns in its episode.
 
-        Prompts have a line ``NAME: TEXT`` per turn and end with the name of the next speaker. The meta data have the
-        ``history`` and the ``speaker``.
+        Prompts have lines ``NAME: TEXT`` and end with the next speaker's name. Meta data: ``history`` and ``speaker``.
         """
         check_split(split)
         hint = offline_hint("the folder or zip of CRD3's repository")

@@ -126,8 +126,7 @@ class ChatMarkup:
     def _misplaced(self, roles: tuple[str, ...]) -> int | None:
         """Number of a message of neither side that the template rejects, omits, moves or writes as one of a side.
 
-        Instructions before the conversation can be moved, for example into the user's last message. A template that
-        rejects a system message says so itself.
+        Instructions before the conversation can be moved. A template that rejects a system message says so itself.
         """
         if roles not in self._known_places:
             messages, begin = _placeholders(roles), n_instructions(_placeholders(roles))
@@ -248,8 +247,7 @@ class DialogueFormat:
     def prompt(self, context: Sequence[str], persona: str | None = None) -> Prompt:
         """Format a prompt from previous utterances, oldest first, which the reply follows.
 
-        The persona of the replying side is an additional first utterance in ``eou``, and the system message in
-        ``chat_template``.
+        The replying side's persona is a further first utterance in ``eou``, the system message in ``chat_template``.
         """
         if self.render_chat is not None and self.name == "chat_template":
             return self.chat_prompt(chat_messages(context, persona))

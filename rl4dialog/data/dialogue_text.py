@@ -1,7 +1,6 @@
 """Texts about a conversation: its opening, with persona and goal or return, and the text that reward models read.
 
-In the latter, each utterance is a line that starts with its speaker, such as ``User: hello``. The agent is the
-``Assistant``.
+In the latter, each utterance is a line that starts with its speaker: ``User: hello``. The agent is the ``Assistant``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 IMDB: film reviews to continue, with their sentiment. Reads the original release (the folder ``aclImdb`` or
 ``aclImdb_v1.tar.gz``), table files or a hub dataset with the columns ``text`` and ``label`` (0 negative, 1 positive).
 The authors specify no license and ask for a citation: Maas et al. 2011, "Learning Word Vectors for Sentiment Analysis".
-Tasks, splits and prompts as in RL4LMs, except that sampling is seeded: RL4LMs' ``train`` and ``val`` differ in every
-call and overlap.
+Tasks, splits and prompts as in RL4LMs, but with seeded sampling: its ``train`` and ``val`` overlap, and always differ.
 """
 
 from __future__ import annotations
@@ -20,18 +19,10 @@ from pydantic import Field
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
+from rl4dialog.data import splits
 from rl4dialog.data.pool import TextGenPool, check_split, hub_split, limit_samples
 from rl4dialog.data.rows import Row, decode_lines, expand_path, read_lines, read_rows, walk_files
-from rl4dialog.data.splits import (
-    FILES_HINT,
-    SplitPath,
-    dataset_rows,
-    load_hub_dataset,
-    offline_hint,
-    share_of,
-    shuffled,
-    table_rows,
-)
+from rl4dialog.data.splits import SplitPath
 
 IMDB_ID = "stanfordnlp/imdb"
 
@@ -98,7 +89,7 @@ class IMDBForSeq2Seq(TextGenPool):
             for prompt, rest in [_halves(text)]
         ]
         if split == "train":
-            samples = samples[: share_of(len(samples), positive_ratio)]
+            samples = samples[: splits.share_of(len(samples), positive_ratio)]
         return cls(limit_samples(samples, max_size, "imdb_seq2seq", split, str(path or dataset_id)))
 
 
@@ -107,7 +98,7 @@ def load_reviews(split: str, path: SplitPath | None, dataset_id: str = IMDB_ID, 
     check_split(split)
     original = "test" if split == "test" else "train"
     reviews = _original_reviews(original, path) or list(_table_reviews(original, path, dataset_id))
-    order = shuffled(len(reviews), f"imdb/{seed}/{original}")
+    order = splits.shuffled(len(reviews), f"imdb/{seed}/{original}")
     n_train = int(len(order) * _TRAIN_SHARE)
     parts = {"train": order[:n_train], "val": order[n_train:], "test": order[:_N_TEST]}
     return [reviews[i] for i in parts[split]]
@@ -127,7 +118,7 @@ def _original_reviews(split: str, path: SplitPath | None) -> list[Review]:
 
 
 def _table_reviews(split: str, path: SplitPath | None, dataset_id: str) -> Iterator[Review]:
-    for row in table_rows(split, path, dataset_id, "the folder aclImdb of the original release"):
+    for row in splits.table_rows(split, path, dataset_id, "the folder aclImdb of the original release"):
         if row["label"] not in (0, 1, "0", "1"):
             raise row.error(f"label must be 0 (negative) or 1 (positive), not {row['label']!r}")
         yield row.text("text"), int(row["label"])
@@ -194,7 +185,9 @@ def _load_articles(split: str, path: SplitPath | None, dataset_id: str) -> Itera
         for url_list in (file for file in (folder / name, *sorted(folder.glob(f"*/{name}"))) if file.is_file()):
             yield from _read_stories(folder, url_list)
             return
-    for row in table_rows(split, path, dataset_id, "the folder with CNN/DailyMail's stories and URL lists", _CNN_NAME):
+    for row in splits.table_rows(
+        split, path, dataset_id, "the folder with CNN/DailyMail's stories and URL lists", _CNN_NAME
+    ):
         if "src" in row and "tgt" in row:
             yield " ".join(_sentences(row, "src")), "\n".join(_sentences(row, "tgt"))
         else:
@@ -216,8 +209,7 @@ def _read_stories(folder: Path, url_list: Path) -> Iterator[tuple[str, str]]:
 def parse_story(lines: Iterable[str]) -> tuple[str, str]:
     """Article and highlights of a story, as in version 3.0.0 of the hub dataset.
 
-    A highlight follows each line ``@highlight``; the article becomes one line, and each highlight another one. `` .``
-    is added to paragraphs without an end.
+    A highlight follows each ``@highlight``; article and highlights become lines. Paragraphs without an end get `` .``.
     """
     article: list[str] = []
     highlights: list[str] = []
@@ -252,8 +244,7 @@ def _tokenize(text: str) -> list[str]:
 # Reads the original release (``qaps.csv`` and ``third_party/wikipedia/summaries.csv``), UnifiedQA's ``train.tsv``,
 # ``dev.tsv`` and ``test.tsv``, which RL4LMs uses, or the hub dataset, which is large because it contains the full
 # stories. License: Apache-2.0. Source: Kočiský et al. 2018, "The NarrativeQA Reading Comprehension Challenge". Prompts
-# are those of UnifiedQA, as in RL4LMs: the question, a literal backslash and n between spaces, and the summary, all in
-# lowercase.
+# are those of UnifiedQA, as in RL4LMs, in lowercase: the question, a literal backslash and n between spaces, summary.
 NARRATIVE_QA_ID = "deepmind/narrativeqa"
 
 _SEPARATOR = " \\n "
@@ -269,8 +260,7 @@ class NarrativeQA(TextGenPool):
     """Questions about stories with their summaries (NarrativeQA).
 
     Args:
-        path: Folder of the original release or of UnifiedQA's files, or one UnifiedQA file per split; by default the
-            hub dataset is loaded.
+        path: Folder of the original release or of UnifiedQA's files, or one per split; default: the hub dataset.
     """
 
     @classmethod
@@ -293,7 +283,9 @@ def _load_pairs(split: str, path: SplitPath | None, dataset_id: str) -> Iterable
         return _hub_pairs(split, dataset_id)
     if isinstance(path, Mapping):
         if split not in path:
-            raise DataError(f"path has no file for split {split!r}, only for {', '.join(path) or 'none'}. {FILES_HINT}")
+            raise DataError(
+                f"path has no file for split {split!r}, only for {', '.join(path) or 'none'}. {splits.FILES_HINT}"
+            )
         return _unified_qa_pairs(expand_path(path[split]))
     folder = expand_path(path)
     if (folder / "qaps.csv").is_file():
@@ -328,11 +320,11 @@ def _unified_qa_pairs(file: Path) -> Iterator[Pair]:
 
 
 def _hub_pairs(split: str, dataset_id: str) -> Iterator[Pair]:
-    hint = offline_hint("the folder of the original release or of UnifiedQA's files")
+    hint = splits.offline_hint("the folder of the original release or of UnifiedQA's files")
     # The full story takes some hundred kilobytes per row, so that column is not loaded.
-    dataset = load_hub_dataset(dataset_id, hint, hub_split(split)).flatten()
+    dataset = splits.load_hub_dataset(dataset_id, hint, hub_split(split)).flatten()
     dataset = dataset.remove_columns([name for name in dataset.column_names if name == "document.text"])
-    for row in dataset_rows(dataset, f"hub dataset {dataset_id!r}, split {hub_split(split)}"):
+    for row in splits.dataset_rows(dataset, f"hub dataset {dataset_id!r}, split {hub_split(split)}"):
         prompt = _prompt(row.text("question.text"), row.text("document.summary.text"))
         for answer in row.texts("answers.text"):
             yield prompt, answer

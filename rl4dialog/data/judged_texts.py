@@ -86,8 +86,7 @@ class RatedDialogues(JudgedTexts):
             generated dialogues rated by a rule.
         ratings: Name of the rating to learn, or several names for their mean; by default the only one. Dialogues and
             replies without one of them are left out.
-        unit: Whether to learn ratings of replies (``reply``) or of whole conversations (``dialogue``); by default those
-            that the source has.
+        unit: Whether to learn ratings of replies (``reply``) or whole conversations (``dialogue``); default: the source's.
         context_size: Number of utterances before a rated reply; by default all.
         scale: Lowest and highest rating, which become 0 and 1; by default those in ``train``.
         held_out_share: Share of the conversations in each of ``val`` and ``test``.
@@ -201,8 +200,7 @@ class FeedbackPool(TextGenPool):
         dataset: Instead of a file: ``small_talk``, the feedback of a simulated person on generated dialogues.
         use: Judgements to learn from: ``preferences``, ``corrections``, ``ratings``, or ``all`` of these, which are
             about replies; or ``conversation_ratings``, for reward models of whole conversations.
-        context_size: Number of utterances before a reply, in prompts and in the texts of a reward model; by default
-            all.
+        context_size: Number of utterances before a reply, in prompts and for a reward model; by default all.
         in_conversation: Whether prompts have the markup of conversations of several turns, as in runs with
             ``env.args.max_turns`` above 1; relevant for ``eou`` only.
         held_out_share: Share of the conversations in each of ``val`` and ``test``. With 0, all are in ``train``, which

@@ -163,8 +163,7 @@ def render_messages(
 ) -> tuple[Prompt, list[str]]:
     """The prompt for a reply to messages, with the utterances that it contains.
 
-    The persona is the system message of messages that do not begin with instructions, of which empty ones then mean
-    none.
+    The persona is the system message of messages that begin without instructions, of which empty ones then mean none.
     """
     begin = check_turns(messages, row, dialogue_format)
     utterances = [number for number, message in enumerate(messages) if message["role"] not in INSTRUCTIONS]

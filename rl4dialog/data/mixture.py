@@ -56,8 +56,7 @@ class Mixture(TextGenPool):
     Args:
         pools: The datapools: ``id``, ``args`` as for the datapool alone, and ``share``, a positive number. Shares are
             relative: 1 and 3 are a quarter and three quarters.
-        size: Number of samples in ``train``; by default the smallest for which every pool is whole, so that pools are
-            only repeated.
+        size: Number of samples in ``train``; by default the smallest in which all pools are whole.
         seed: Random seed of the order of the samples in ``train``.
         build_pool: Builds a pool from id and arguments.
     """

@@ -24,8 +24,7 @@ class Openers(TextGenPool):
     """Openers of everyday chats, such as "We missed our train by two minutes.", for rewards without references.
 
     Args:
-        system: Instruction for the replying side: the system message in ``chat_template``, an additional first
-            utterance in ``eou``.
+        system: Instruction for the replying side: system message in ``chat_template``, first utterance in ``eou``.
     """
 
     @classmethod
@@ -39,8 +38,7 @@ class Openers(TextGenPool):
     ) -> Openers:
         """Load one split. No topic is in two splits.
 
-        Samples have one empty reference. Their meta data has the ``topic``, the ``words`` that the line is about (for
-        the reward ``keyword``), and the ``history``.
+        Samples have an empty reference, ``topic``, the line's ``words`` (for the reward ``keyword``), and ``history``.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, 1, render_chat)

@@ -21,19 +21,11 @@ from typing import Any, Literal, NamedTuple, get_args
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
+from rl4dialog.data import splits
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit
 from rl4dialog.data.pool import TextGenPool, check_split, hub_split, limit_samples
 from rl4dialog.data.rows import FilePath, Row, expand_path, is_count, read_lines, table_suffix
-from rl4dialog.data.splits import (
-    FILES_HINT,
-    HeldOutShare,
-    SplitPath,
-    dataset_rows,
-    file_readers,
-    load_hub_dataset,
-    places_of,
-    split_reader,
-)
+from rl4dialog.data.splits import HeldOutShare, SplitPath
 
 HUB_ID = "bavard/personachat_truecased"
 PersonaSide = Literal["self", "other", "both", "none"]
@@ -121,7 +113,9 @@ def find_file(split: str, path: FilePath | Mapping[str, FilePath], persona_side:
     for name in names:
         if (place / name).is_file():
             return place / name
-    raise DataError(f"{place} contains no PersonaChat file for split {split!r}: tried {', '.join(names)}. {FILES_HINT}")
+    raise DataError(
+        f"{place} contains no PersonaChat file for split {split!r}: tried {', '.join(names)}. {splits.FILES_HINT}"
+    )
 
 
 def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
@@ -218,12 +212,12 @@ def persona_text(persona: Sequence[str], partner_persona: Sequence[str], side: s
 
 def _load_from_hub(split: str, dataset_id: str) -> list[Exchange]:
     hint = "Without a network, set 'path:' to ConvAI2's text file, or a folder of such files."
-    splits = load_hub_dataset(dataset_id, hint)
-    is_halved = split != "train" and "test" not in splits
+    found = splits.load_hub_dataset(dataset_id, hint)
+    is_halved = split != "train" and "test" not in found
     name = "validation" if is_halved else hub_split(split)
-    if name not in splits:
-        raise DataError(f"hub dataset {dataset_id!r} has no split {name!r}, only {', '.join(splits)}")
-    rows = list(dataset_rows(splits[name], f"hub dataset {dataset_id!r}, split {name}"))
+    if name not in found:
+        raise DataError(f"hub dataset {dataset_id!r} has no split {name!r}, only {', '.join(found)}")
+    rows = list(splits.dataset_rows(found[name], f"hub dataset {dataset_id!r}, split {name}"))
     if is_halved:  # whole conversations of the first half are val, those of the second half test
         conversations = list(dict.fromkeys(row["conv_id"] for row in rows))
         middle = (len(conversations) + 1) // 2
@@ -255,10 +249,10 @@ def read_personas(split: str, path: SplitPath, held_out_share: float | None, spl
 
     A text file is used for every split, a CSV file for ``train``, of which a share can be held out.
     """
-    files = chain.from_iterable(place.iterdir() if place.is_dir() else [place] for place in places_of(path))
+    files = chain.from_iterable(place.iterdir() if place.is_dir() else [place] for place in splits.places_of(path))
     if any(table_suffix(file) == ".csv" for file in files):
-        readers = file_readers(path, (".csv",))
-        return [*map(_pair_of, split_reader(split, readers, str(path), held_out_share, split_seed)())]
+        readers = splits.file_readers(path, (".csv",))
+        return [*map(_pair_of, splits.split_reader(split, readers, str(path), held_out_share, split_seed)())]
     if held_out_share is not None:
         raise DataError(f"{path} has no CSV file, so held_out_share has no effect; remove it")
     return list(_pairs_in_text(str(find_file(split, path, "both"))))
@@ -314,8 +308,7 @@ class PersonaPairs(TextGenPool):
         max_size: Number of samples that are drawn, by default one for each persona; with ``sequence``, the maximum.
         greeting: The partner's first utterance, which the agent answers with ``first_speaker: sample``.
         persona_side: Persona in the prompt: the agent's (``self``), the partner's (``other``), ``both`` or ``none``.
-        held_out_share: Share of the personas in ``train`` that is sampled for each of ``val`` and ``test`` that is
-            missing among CSV files.
+        held_out_share: Share of the personas in ``train`` for each of ``val`` and ``test`` that has no CSV file.
         seed: Random seed of the pairs and of the held-out personas.
     """
 
@@ -335,8 +328,7 @@ class PersonaPairs(TextGenPool):
     ) -> PersonaPairs:
         """Load one split of samples without references.
 
-        In the meta data are ``persona`` and ``partner_persona``, two lists of sentences, and the ``history``, which is
-        the greeting.
+        In the meta data are ``persona`` and ``partner_persona``, lists of sentences, and the greeting as ``history``.
         """
         check_split(split)
         if not greeting.strip():

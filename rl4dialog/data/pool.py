@@ -1,7 +1,6 @@
 """The interface of all datapools, with the method names and signatures of RL4LMs' ``TextGenPool``.
 
-Unlike in RL4LMs, the marker that ends a reply is an attribute of the pool and not part of the references, and an index
-past the end is an `IndexError`.
+Unlike in RL4LMs, references do not contain the marker that ends a reply, and an index past the end is an `IndexError`.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ class TextGenPool:
 
     Args:
         split: ``train``, ``val`` or ``test``.
-        samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, which begins with the
-            reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the partner
-            ``replay``.
+        samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, of the reply to its first
+            utterance, with all later utterances in the meta data as ``continuation``, for the partner ``replay``.
         context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
         n_train: Number of dialogues or games in ``train``. A larger number keeps the first ones; likewise below.
         n_val: Their number in ``val``.

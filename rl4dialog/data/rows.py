@@ -115,8 +115,7 @@ def read_zip_lines(path: Path, member: str) -> list[str]:
 def walk_files(place: Path, wanted: Callable[[str], Any]) -> Iterator[tuple[str, bytes]]:
     """Yield full name and content of the wanted files of a folder, or of a zip or tar archive without unpacking it.
 
-    Files of a folder are sorted by name, those of an archive in stored order. `wanted` gets names relative to the
-    place, with forward slashes.
+    Files of a folder are sorted, those of an archive in stored order. `wanted` gets relative names, with slashes.
     """
     try:
         if place.is_dir():

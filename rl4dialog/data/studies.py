@@ -87,8 +87,7 @@ class Agreement(NamedTuple):
 def agreement(given: Iterable[tuple[str, str, int]], is_scale: bool) -> Agreement:
     """Krippendorff's alpha of answers, each with its rater and item; items with one answer do not count.
 
-    Ratings differ by their squared distance, choices by being different. NLTK computes it. Source: Krippendorff 2011,
-    "Computing Krippendorff's Alpha-Reliability".
+    Ratings differ by their squared distance (Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability").
     """
     from nltk.metrics.agreement import AnnotationTask
     from nltk.metrics.distance import binary_distance, interval_distance
@@ -106,8 +105,7 @@ def agreement(given: Iterable[tuple[str, str, int]], is_scale: bool) -> Agreemen
 def write_results(source: Path, folder: Path) -> dict[str, Any]:
     """Write ``items.jsonl``, ``answers.csv`` and ``summary.json`` about a file of answers; returns the summary.
 
-    ``items.jsonl`` has the mean rating of each item as a ratings file, or the reply that most raters preferred as
-    feedback, without ties.
+    ``items.jsonl`` is a ratings file of each item's mean, or feedback with the reply most raters prefer, without ties.
     """
     given = read_feedback(source)
     studies = {(each.study, each.scale) for each in given}

@@ -40,8 +40,7 @@ class Columns(TypedDict, total=False):
     """Names of the columns. Dots refer to nested columns (``answers.text``)."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
-    # The prompt: a text, or the previous utterances as a list. Utterances are texts of two alternating speakers, or
-    # objects with speaker and text.
+    # The prompt: a text, or a list of utterances, which are texts of alternating speakers or have speaker and text.
     prompt: str
     references: str | None  # reference reply, or list of references; ``None`` for data without: one empty reference
     id: str | None  # id, which must be unique within its split; by default the row number
@@ -199,10 +198,8 @@ class Csv(_TablePool):
     """CSV or TSV files whose first line contains the column names.
 
     Args:
-        path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.csv`` and so on, or
-            one file. ``.gz`` files are also supported.
-        delimiter: Column delimiter; by default the comma, semicolon, tab or bar of the first line, or of a line such as
-            ``sep=;`` before it.
+        path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder of them, or one; also ``.gz``.
+        delimiter: Column delimiter; by default the comma, semicolon, tab or bar of the first line, or ``sep=;`` before.
         encoding: Encoding of the files, such as ``cp1252``. UTF-16 is recognized.
     """
 

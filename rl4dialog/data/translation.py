@@ -112,8 +112,7 @@ class _Translation(TextGenPool):
         prompt_prefix: Text before the sentence, such as ``"translate English to German: "``.
         source_language: Language code of prompts.
         target_language: Language code of references.
-        path: Folder with parallel files or with tables like the hub's, or ``{train: [SOURCE, TARGET], ...}``; by
-            default the hub dataset is loaded.
+        path: Folder with parallel files or tables, or ``{train: [SOURCE, TARGET], ...}``; default: the hub dataset.
         dataset_id: Hub dataset, instead of the default one.
     """
 

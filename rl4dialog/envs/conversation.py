@@ -44,13 +44,11 @@ class ConversationRules:
     """Who speaks first, what is shown, and when a conversation ends."""
 
     max_turns: int = 1  # maximum number of agent utterances
-    # Sample if the agent answers the sample's last utterance; agent or partner for a conversation without the sample's
-    # utterances.
+    # Sample if the agent answers the sample's last utterance; agent or partner begin without the sample's utterances.
     first_speaker: FirstSpeaker = "sample"
     max_partner_length: int | None = None  # maximum number of tokens of a partner's utterance; None for no limit
     context_turns: int | None = None  # maximum number of utterances in a prompt; None for all that fit
-    # Regular expressions, by agent and partner, in an utterance after which the conversation ends. The match is removed
-    # from the partner's utterance.
+    # Regular expressions, by side, in an utterance that ends the conversation; removed from the partner's utterances.
     end_when: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def ends(self, side: Literal["agent", "partner"], text: str) -> bool:
@@ -289,8 +287,7 @@ class Conversation:
 class Observation(PaddedIds):
     """The state for policies and token-level rewards. Attribute names are those of RL4LMs.
 
-    Padded ids and masks, such as ``prompt_or_input_encoded_pt``, are inherited from `PaddedIds`; T is the length of one
-    utterance.
+    Padded ids and masks, such as ``prompt_or_input_encoded_pt``, are those of `PaddedIds`; T is that of one utterance.
 
     Attributes:
         prompt_ids: Token ids of the prompt, unpadded.

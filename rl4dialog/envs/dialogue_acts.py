@@ -57,8 +57,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     frequent combination of acts (``Discrete``), for algorithms such as DQN.
 
     An episode ends when the user leaves, or after `max_turns`. The last turn is a rule of the task and visible in the
-    observation, so it terminates the episode; with ``turn_limit: truncates`` it truncates it, and an algorithm
-    bootstraps from the value of the state after it.
+    observation, so it terminates the episode; with ``turn_limit: truncates``, algorithms bootstrap from its value.
 
     The last ``info`` of an episode has ``is_success`` and ``outcome``, numbers by name.
 
@@ -72,13 +71,11 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         user: Arguments of `AgendaUser`: ``max_acts`` and ``patience``.
         blocks: Blocks of an observation, or ``convlab2`` for those of ConvLab-2.
         action: ``multi_binary`` for a bit per act, ``composite`` for combinations of acts.
-        n_composites: Number of combinations at most: the most frequent ones of the training dialogues. Each act alone
-            is added to them.
+        n_composites: Maximum number of combinations, the most frequent ones of training, apart from each act alone.
         turn_limit: What the limit of turns does to an episode.
         convlab2: Whether the numbers of the outcome include those of ConvLab-2's rules.
         goals: Goals of the split ``train``: those of the corpus, or new ones, drawn from the statistics of the corpus's
-            and checked against the database. The goals of ``val`` and ``test`` are always the corpus's, and are never
-            drawn in training.
+            and checked against the database. Those of ``val`` and ``test`` are the corpus's, and never drawn.
         nlu: What builds the agent's understanding, from the world. With it, the user speaks in the words of templates.
         tracker: What builds the agent's tracker.
         nlg: What builds the agent's words. With it, the user understands them by templates.
@@ -139,8 +136,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         """Begin a dialogue.
 
         ``options``: ``{"goal": goal}`` or ``{"goal_index": i}``, a number in the corpus, selects the goal, which is
-        drawn otherwise. The info has its id and, with ``goals: statistics``, how often it was drawn again as
-        ``redrawn``.
+        drawn otherwise. The info has its id and, with ``goals: statistics``, how often it was ``redrawn``.
         """
         super().reset(seed=seed)
         info: dict[str, Any] = {}
@@ -210,8 +206,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     def action_masks(self) -> NDArray[np.bool_]:
         """Actions that can be said as a whole, for sb3-contrib's ``MaskablePPO``; all if there is none.
 
-        Shape (number of combinations,) or, with a bit per act, (2 * number of acts,): whether each may be 0, and may be
-        1.
+        Shape (combinations,) or, with a bit per act, (2 * acts,): whether each may be 0, and whether it may be 1.
         """
         acts = self.world.system_acts.acts
         sayable = np.array([self.lexicalizer.can_say(act, self.dialogue.belief) for act in acts])

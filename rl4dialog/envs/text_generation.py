@@ -102,8 +102,7 @@ class TextGenEnv(gym.Env):
     Args:
         end_of_turn: Detects the end of a reply, and has the tokenizer.
         samples: Samples, or pairs of a sample and its sampling weight.
-        reward_parts: Rewards that are computed here. The environment's reward is their sum with the weights of the
-            first iteration.
+        reward_parts: Rewards that are computed here; their sum has the weights of the first iteration.
         max_prompt_length: P, in tokens. The oldest utterances of a longer conversation are dropped whole.
         max_episode_length: T, the maximum number of tokens of one agent utterance.
         vocab_size: V, the number of rows of the model's embedding.
@@ -112,10 +111,8 @@ class TextGenEnv(gym.Env):
         priority_scale: Exponent of the samples' weights; samples are drawn with probability proportional to the result.
             With 0, or equal weights, every sample occurs once per round.
         partner: Answers each agent utterance; more than one turn needs this or ``outside_partner``.
-        outside_partner: Partner that speaks through :meth:`step`: in its turn, observations show its prompt, and
-            actions are its tokens.
-        frame: Markup around the utterances of a conversation; by default each is on a separate line, or before the turn
-            marker.
+        outside_partner: Partner that speaks through :meth:`step`, from its prompt in observations, in its own tokens.
+        frame: Markup around the utterances of a conversation; by default, line breaks or the turn marker.
         first_speaker: See :class:`ConversationRules`, as for the next three.
         max_partner_length: Limit of a partner's utterance.
         context_turns: Limit of the utterances in a prompt.
@@ -123,8 +120,7 @@ class TextGenEnv(gym.Env):
         shares_dialogues: Whether the infos contain the conversation, for rewards in the main process.
         max_secret_length: S, for observations with what the partner of the conversation knows (``secret_ids``,
             ``secret_mask``), which only a critic may read; by default they have none.
-        part: Number of this environment and of all, whose samples are all different and occur once; by default, all
-            samples occur in rounds.
+        part: Number of this environment and of all, whose samples all occur once; by default, they occur in rounds.
 
     Attributes:
         state: State of the utterance in progress.
@@ -217,8 +213,7 @@ class TextGenEnv(gym.Env):
     def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Append one token to the utterance of the speaker.
 
-        The info has ``utterance_over`` and ``reward_parts``. The last token of an agent utterance is rewarded when it
-        is answered.
+        The info has ``utterance_over`` and ``reward_parts``. The last token of the agent is rewarded after its answer.
         """
         reward, terminated, truncated, info = self.advance(action)
         return self.observe(), reward, terminated, truncated, info

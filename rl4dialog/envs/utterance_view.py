@@ -35,8 +35,7 @@ class UtteranceView(gym.Env):
     The info of a step that completes a turn contains ``reward_parts``, the raw rewards (n,) of the agent's utterance by
     name, the texts for rewards of whole replies, and the environment's info of the last token. If a reward function or
     the partner failed or timed out, the episode ends and the info contains ``error`` with a message, and
-    ``partner_failed`` if it was the partner: the main process raises it, because an exception here would only kill the
-    worker.
+    ``partner_failed`` if it was the partner: the main process raises it, as an exception here would kill the worker.
 
     Args:
         env: The token-level environment.

@@ -70,8 +70,7 @@ def make_vec_env(
         env_kwargs: Arguments of :class:`TextGenEnv`.
         n_envs: Number of environments.
         vec_env: ``blocks`` for several environments per worker process; ``subproc`` for one process per environment;
-            ``dummy`` for all environments in this process. By default ``blocks`` if rewards or the partner run in the
-            environments, and ``dummy`` otherwise.
+            ``dummy`` for all in this process. By default ``blocks`` if rewards or partner run there, else ``dummy``.
         n_workers: Number of workers for ``blocks``; by default one per core.
         timeout_s: Time limit of the rewards of a reply.
         once_among: For samples that occur once: the number of the first environment, and that in all processes.
@@ -116,8 +115,7 @@ def vectorize(
 class ForeseeingVecEnv(DummyVecEnv):
     """All environments in this process; announces steps and resets to those whose partner waits.
 
-    The reset of an environment in the middle of a step is not announced, so partners that open a conversation are then
-    asked one after the other.
+    The reset of an environment in the middle of a step is not announced, so partners that open it are asked in turn.
     """
 
     def __init__(self, env_fns: list[EnvFn]) -> None:
@@ -327,8 +325,7 @@ class BlockVecEnv(SubprocVecEnv):
 def _surroundings_of_workers() -> Iterator[None]:
     """Hides the main module, and sets environment variables, while workers start.
 
-    multiprocessing would run the user's script again in each worker, which needs none of it: what environments use of
-    it is pickled by value.
+    multiprocessing would run the user's script again in each worker; what environments use of it is pickled by value.
     """
     main, before = sys.modules["__main__"], {name: os.environ.get(name) for name in _ENVIRONMENT}
     sys.modules["__main__"] = types.ModuleType("__main__")

@@ -37,8 +37,7 @@ EnvFn = Callable[[], gym.Env]
 def make_utterance_env(env_kwargs: dict[str, Any], timeout_s: float | None = None) -> UtteranceView:
     """Build an environment in the process where it runs; arguments are those of the two classes.
 
-    Rewards and the partner, which can have state, are copied, so that environments do not affect each other; they share
-    tokenizer and samples.
+    Rewards and the partner, which can have state, are copied for each environment; all share tokenizer and samples.
     """
     end_of_turn = env_kwargs["end_of_turn"]
     shared = {id(value): value for value in (end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"])}

@@ -1,8 +1,7 @@
 """A metric as a reward, in the env workers or in the main process, and a reward as a metric.
 
 Metrics that only read a text and its references are cheap and run in parallel in the workers. The main process computes
-metrics with a model, which every worker would otherwise load, and metrics whose score of a text depends on the other
-texts, such as CIDEr.
+metrics with a model, which every worker would otherwise load, and those that depend on other texts, such as CIDEr.
 """
 
 from __future__ import annotations

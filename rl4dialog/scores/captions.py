@@ -35,8 +35,7 @@ class CiderMetric(SentenceMetric):
 
     This is the variant of COCO's evaluation and RL4LMs. Document frequencies are computed over the references of all
     samples scored together, so the score of a text depends on the others, and a single sample scores 0. Case is kept,
-    as in RL4LMs. Unlike here, RL4LMs splits words with spaCy, and scores only the last of several samples with the same
-    prompt.
+    as in RL4LMs, which splits words with spaCy, and scores only the last of several samples with the same prompt.
     """
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:

@@ -27,8 +27,7 @@ class DiversityMetric(TextMetric):
     ``distinct-1`` is the type-token ratio; because it decreases with the number of words, ``msttr`` is its mean over
     windows of a fixed length. Every key also exists without punctuation (``-nopunct``, ``_nopunct``); GEM keeps
     punctuation marks of several characters there, such as "...". ``seq-rep-4`` is not from GEM: it is the share of a
-    text's 4-grams that repeat earlier ones (Welleck et al. 2020, arXiv 1908.04319), and the only key with a score per
-    text.
+    text's 4-grams that repeat earlier ones (Welleck et al. 2020, arXiv 1908.04319), and alone has a score per text.
 
     Args:
         window_size: Words per window of the mean segmental type-token ratio.

@@ -33,8 +33,7 @@ def last_utterances(prompt_text: str, meta_info: dict[str, Any] | None, n: int =
 class IntentClassifier(SequenceClassifier):
     """A classifier of dialogue acts: class ``i`` is act ``i + 1``, unless its labels are the numbers of the acts.
 
-    If the model's config has ``reads_reply: false``, it predicts the act of a reply without reading it, from the last
-    ``n_utterances`` before it.
+    If the model's config has ``reads_reply: false``, it predicts the act of a reply by ``n_utterances`` before it.
     """
 
     @property
@@ -144,8 +143,7 @@ class IntentAccuracyReward(BatchReward):
             the reference. People could reply with several acts, so this is less noisy than comparing with one reply.
             The classifier reads as many utterances before the reply as the datapool's ``context_size`` in its training,
             or fewer if the run's datapool has a smaller one.
-        offload: Whether classifiers other than the built-in one are in main memory between uses, and on the GPU, if
-            there is one, only while they score.
+        offload: Whether classifiers other than the built-in one are on the GPU, if there is one, only in use.
     """
 
     needs_references = True
@@ -190,8 +188,7 @@ class IntentAccuracyReward(BatchReward):
 class NlpReward(IntentAccuracyReward):
     """Half for the right dialogue act, plus half of METEOR (OpenRL's NLPReward, without its KL penalty).
 
-    The KL penalty is configured in ``alg.kl_div``: OpenRL's is ``{coeff: 0.2, target_kl: 0.05}``, with the same
-    controller.
+    The KL penalty is that of ``alg.kl_div``: OpenRL's is ``{coeff: 0.2, target_kl: 0.05}``, with the same controller.
 
     Args:
         intent_model: Folder or hub id of a classifier; by default the built-in one.

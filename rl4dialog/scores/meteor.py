@@ -27,8 +27,7 @@ class MeteorMetric(SentenceMetric):
     RL4LMs instead compares with the ``str(list)`` of the references.
 
     Args:
-        synonyms: Also match synonyms from WordNet, as METEOR is defined. Otherwise only words and stems are matched,
-            and the key is ``lexical/meteor_exact_stem``.
+        synonyms: Also match synonyms from WordNet, as METEOR does; otherwise the key is ``lexical/meteor_exact_stem``.
         wordnet_path: Folder of WordNet's database files; by default nltk's data or Debian's ``wordnet-base``.
     """
 

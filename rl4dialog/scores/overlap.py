@@ -82,9 +82,8 @@ class SacreBleuReward(MetricReward, metric=SacreBleuMetric):
 class BleuMetric(SacreBleuMetric):
     """Corpus BLEU of order 4 from 0 to 1, unsmoothed; sentence scores are smoothed, because most would be 0 otherwise.
 
-    Words are split at whitespace, as in RL4LMs. Sentence scores use sacrebleu's exponential smoothing and effective
-    order. With several references, the one closest in length determines the brevity penalty, as in Papineni et al.;
-    RL4LMs' library uses the shortest.
+    Words are split at whitespace, as in RL4LMs. Sentence scores use exponential smoothing and effective order. Of the
+    references, the one closest in length sets the brevity penalty, as in Papineni et al.; in RL4LMs, the shortest.
     """
 
     key = "lexical/bleu"
@@ -180,16 +179,14 @@ class RougeCombinedReward(MetricReward, metric=RougeMetric):
 class RougeLMaxMetric(SentenceMetric):
     """ROUGE-L against the best reference; lines count as sentences (the union of their common subsequences).
 
-    It is used for NarrativeQA. Arguments are those of RL4LMs' library (py-rouge), which also looks up the stems of
-    irregular words.
+    It is used for NarrativeQA. Arguments are those of RL4LMs' py-rouge, which also knows stems of irregular words.
 
     Args:
         stemming: Compare stems (Porter).
         alpha: Weight of precision in the F-measure ``P * R / ((1 - alpha) * P + alpha * R)``.
         limit_length: Whether to truncate texts and references.
         length_limit: Maximum length.
-        length_limit_type: Unit of the maximum length: ``words``, or ``bytes``, which means characters here and in
-            py-rouge.
+        length_limit_type: Unit of the maximum length: ``words``, or ``bytes``, which are characters, as in py-rouge.
         max_n: No effect; used by py-rouge for other scores.
         apply_avg: No effect; used by py-rouge for the corpus score, which is the mean here.
         apply_best: No effect; the best reference always counts.

@@ -194,8 +194,7 @@ PERSONA_KEYS = {"partner": "partner_persona", "agent": "persona"}
 class PersonaCandidates:
     """Draws the candidates of a conversation, which depend only on the seed and the sample.
 
-    ``personas`` returns those of the run's train split, given a key of the meta data. The other arguments are those of
-    `PersonaRanking`.
+    ``personas`` returns those of the train split under a key of the meta data; the rest is as for `PersonaRanking`.
     """
 
     def __init__(
@@ -337,8 +336,7 @@ class PersonaRankingMetric(PersonaRanking, PerDialogueMetric):
 
     ``p@1`` is 1 if the true persona is ranked first. ``r@5`` and ``r@10`` are 1 if it is among the first 5 or 10, and
     ``p@5`` is the share of the first 5 that are the true one, which is at most 0.2. ``mrr`` is the mean reciprocal
-    rank. Candidates that fit equally well are in random order, of which these are the expected values. ``potential`` is
-    what the reward ``persona_ranking`` increases.
+    rank; with ties, these are expected values. ``potential`` is what the reward ``persona_ranking`` increases.
 
     convogym's numbers of the same names rank facts instead of personas, and are not comparable.
     """

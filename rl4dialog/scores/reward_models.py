@@ -164,10 +164,8 @@ class LearnedRewardMetric(ReplyMetric):
         model_name: Folder or hub id of the model, or the folder of a run with ``alg.id: reward_model``.
         label_ix: The class, as a number or as a name in the model's ``id2label``; not needed for a single output.
         batch_size: Texts per forward pass.
-        include_prompt_for_eval: Whether to classify prompt and reply, concatenated without a separator, or only the
-            reply.
-        std_penalty: For a reward model with several models (``alg.ensemble``): what is subtracted from their mean score
-            per standard deviation of their scores.
+        include_prompt_for_eval: Whether to classify prompt and reply, concatenated, or only the reply.
+        std_penalty: With several models (``alg.ensemble``), subtracted from the mean per standard deviation of scores.
         output: ``probability`` (the default for classes), ``log_probability`` (in nats) or ``logit`` (the default and
             only choice for a single output).
         offload: Whether the model is in main memory between uses, and on the GPU, if there is one, while it scores.
@@ -228,8 +226,7 @@ class LearnedReward(BatchedMetricReward, metric=LearnedRewardMetric):
     """A classifier's or reward model's score of the reply, minus a baseline.
 
     Args:
-        baseline: A number, or ``reference`` for the score of the sample's first reference, so that a reply as good as
-            the reference earns 0.
+        baseline: A number, or ``reference`` for the score of the first reference: a reply as good earns 0.
     """
 
     def __init__(self, baseline: float | Literal["reference"] = 0.0, **kwargs: Any) -> None:
@@ -270,8 +267,7 @@ class ConversationRewardModel(BatchedConversationReward):
         shaping: ``end`` pays the score for the last utterance. ``every_turn`` pays for each utterance the change of the
             score of the conversation so far (a potential, Ng, Harada and Russell 1999), which adds up to the same.
         batch_size: Conversations per forward pass.
-        std_penalty: For a reward model with several models (``alg.ensemble``): what is subtracted from their mean score
-            per standard deviation of their scores.
+        std_penalty: With several models (``alg.ensemble``), subtracted from the mean per standard deviation of scores.
         offload: Whether the model is in main memory between uses, and on the GPU, if there is one, while it scores.
     """
 

@@ -83,8 +83,7 @@ class KeywordReward(SentenceRewardFunction):
 
     Args:
         keywords: Words or phrases.
-        meta_key: Key of the meta data with each sample's keywords, instead of ``keywords``; for example ``concepts``
-            in the datapool commongen.
+        meta_key: Key of the meta data with each sample's keywords, instead of ``keywords``: ``concepts`` in commongen.
         match: ``share`` pays the share of keywords that are found; ``any`` and ``all`` pay 1 or 0.
         case_sensitive: Whether matching is case-sensitive.
     """

@@ -1,8 +1,7 @@
 """Similarity to the references by models: word vectors, BERTScore and BLEURT.
 
 BLEURT (Sellam et al. 2020, arXiv 2004.04696) predicts human ratings. The original runs on TensorFlow. Its checkpoints
-are available for transformers, as BERT with one output (``Elron/bleurt-base-128`` and five others on the hub), with the
-original's scores.
+are available for transformers, as BERT with one output and equal scores (``Elron/bleurt-base-128`` and five others).
 """
 
 from __future__ import annotations

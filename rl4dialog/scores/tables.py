@@ -90,8 +90,7 @@ def parent_score(
 ) -> ParentScore:
     """PARENT against the reference with the best F-score.
 
-    The lists contain the words of the text, of each reference, of each value in the table, used for precision, and of
-    each highlighted value, used for recall.
+    The lists are words: of the text, each reference, each value (for precision), each highlighted value (for recall).
     """
     vocabulary = {word for value in table for word in value}
     mentioned = _mention(highlighted, words)

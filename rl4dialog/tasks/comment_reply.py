@@ -192,8 +192,7 @@ class CommentReplies(TextGenPool):
         split_seed: With ``path``: random seed of this sampling.
         index_file: With ``path``, instead of ``held_out_share``: by split, a JSON file with a list of row numbers.
         include_parent: Whether prompts contain the comment; otherwise, they are empty.
-        n_train: Number of generated replies in ``train``; by default 5000. A larger number keeps the first ones;
-            likewise below.
+        n_train: Number of generated replies in ``train``; by default 5000. A larger number keeps the first ones.
         n_val: Number of generated replies in ``val``; by default 500.
         n_test: Number of generated replies in ``test``; by default 500.
         seed: Random seed of the replies and of ``noised``.
@@ -226,9 +225,8 @@ class CommentReplies(TextGenPool):
     ) -> CommentReplies:
         """Load one split. No generated comment is in two splits.
 
-        There is one sample per reply. Its prompt is the comment, unless it is not included, and its reference is the
-        reply. Its meta data have ``history``, ``rudeness``, ``reward`` and, if they are known, ``upvotes`` and
-        ``topic``.
+        There is one sample per reply. Its prompt is the comment, if included, its reference the reply. Its
+        meta data have ``history``, ``rudeness``, ``reward`` and, if they are known, ``upvotes`` and ``topic``.
         """
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
         given = [name for name, size in sizes.items() if size is not None]

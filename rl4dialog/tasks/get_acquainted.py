@@ -1,8 +1,7 @@
 """Two people get to know each other: each has a persona of five facts, and can ask for those of the other one.
 
 Everything that is said is true to the speaker's persona. The speakers of the generated dialogues are careless: each has
-three favorite topics, to which it returns although they were answered. So a model that imitates the dialogues can still
-learn to ask for something new.
+three favorite topics, to which it returns although they were answered. So imitators can still learn to ask for more.
 """
 
 from __future__ import annotations

@@ -167,8 +167,7 @@ class Guesser:
     said again, in the same or in other words, gives no further points.
 
     The rank of a scene is 1, plus the number of scenes with more points, plus half the number of others with equally
-    many. Its distance to the first place is its rank minus 1. The distance is *halved* when it is at most half of what
-    it was after the caption.
+    many. Its distance to the first place is its rank minus 1, *halved* if at most half of what it was at first.
     """
 
     def __init__(self, scenes: Sequence[Scene], hidden: int) -> None:
@@ -231,13 +230,11 @@ class GuessThePicturePartner(Partner):
     distance of the hidden scene to the first rank is at most half of what it was after the caption, or after
     ``max_rounds``. In half of the games the partner answers in whole sentences.
 
-    Its outcome: ``success`` is 1 if the distance was halved, ``rounds`` the number of questions, and ``rank`` the final
-    rank of the scene.
+    Its outcome: ``success`` is 1 if the distance was halved, ``rounds`` the number of questions, ``rank`` the last.
 
     Args:
         yes_no_penalty: Questions that are paid 2 less, by their answer: ``hard`` if it is exactly "yes" or "no",
-            ``soft`` if it contains one of these words, ``conservative`` also if it is a negation or vague, such as "i
-            can not tell".
+            ``soft`` if it contains one of these words, ``conservative`` also if it is a negation or vague.
         max_rounds: Number of questions after which the game is over. With fewer ``env.args.max_turns``, a game is cut
             there, and its last round costs as much as the others.
     """
@@ -349,8 +346,7 @@ class GuessThePicture(TextGenPool):
 
     Args:
         n_scenes: Number of scenes that the guesser ranks.
-        open_share: Share of games by a player who asks no yes/no questions; the others are played by one who asks at
-            random.
+        open_share: Share of games by a player who asks no yes/no questions; in the others, one asks at random.
         yes_no_penalty: Penalty in the rewards of :meth:`conversations`; must be the partner's.
         max_rounds: Number of questions after which a game is over; must be the partner's.
         seed: Random seed of the scenes and the games.
@@ -377,8 +373,7 @@ class GuessThePicture(TextGenPool):
     ) -> GuessThePicture:
         """Generate the games of one split.
 
-        All splits have the same scenes; ``val`` and ``test`` are other games about them. The hidden scenes are those
-        to which the guesser gives no points at first.
+        All splits have the same scenes, in other games. The guesser gives hidden scenes no points at first.
 
         There is one sample per game. Its prompt is the caption and its reference is the first question. In its meta
         data are ``history``, the number of the hidden ``scene``, the ``table`` of all scenes and the ``continuation``,

@@ -174,8 +174,7 @@ class GuessWhat(TextGenPool):
     """Games of twenty questions about everyday things, played by scripted players, without files or network.
 
     Args:
-        consistent_share: Share of games by a player who asks at random, but never twice; the others are played by one
-            who repeats questions and guesses early.
+        consistent_share: Share of games whose player asks at random, but never twice; others repeat and guess early.
         max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
     """
 

@@ -44,8 +44,7 @@ def multiwoz(
 ) -> world.World:
     """Read MultiWOZ 2.1.
 
-    A taxi is made up from the user's constraints. If a goal does not name the ends of the ride, they are places that
-    the user was offered before.
+    A taxi is made up from the user's constraints. Ends of a ride that the goal does not name are places offered before.
 
     Args:
         path: Folder with ``train.json``, ``val.json`` and ``test.json`` (or ``.json.zip``) and the folder ``db``.
@@ -136,8 +135,7 @@ def _goal(
 ) -> Goal | None:
     """The goal, with its domains in the order in which the user comes to them, and the taxi last.
 
-    First constraints that the database can satisfy are left out: most of them are not in the goal's text, and the user
-    would have no reason to replace them.
+    First constraints that the database can satisfy are left out: the user would have no reason to replace them.
     """
     order = list(dict.fromkeys(act.domain for turn in turns for act in turn.user))
     names = [name for name in ONTOLOGY.domains if given.get(name)]

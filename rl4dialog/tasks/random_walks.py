@@ -89,8 +89,7 @@ class Graph:
 def draw_graph(n_nodes: int, edge_share: float, max_steps: int, seed: str) -> Graph:
     """Draw a graph in which every start node reaches the goal in fewer than ``max_steps`` steps.
 
-    Each edge between two nodes exists with probability ``edge_share``. Graphs that violate the condition are drawn
-    again.
+    Each edge between two nodes exists with probability ``edge_share``. Graphs that violate this are drawn again.
     """
     rng, nodes = random.Random(seed), NODES[:n_nodes]
     goal = nodes[0]

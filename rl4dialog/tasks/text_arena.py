@@ -106,8 +106,7 @@ class TextArenaPlayer(Player):
 class TextArenaPartner(Partner):
     """Plays a game of TextArena with the agent: says what the game shows, and pays its reward at the end.
 
-    Outcomes: ``success`` is 1 if the reward is positive, and ``invalid_move`` is 1 if the game ended because of an
-    invalid move of the agent.
+    Outcomes: ``success`` is 1 if the reward is positive, ``invalid_move`` if an invalid move of the agent ended it.
 
     Args:
         game: Name of the game, such as ``TicTacToe-v0``, without the ending of a wrapper.
@@ -224,8 +223,7 @@ class TextArenaGames(TextGenPool):
         position: Number of the agent among the players.
         opponent: How other players choose their moves.
         settings: Arguments of the game.
-        player: Who demonstrates the agent's side, for supervised training: ``random`` or ``module:function``, as for
-            the opponent; ``None`` for nobody.
+        player: Who demonstrates the agent's side, for supervised training: as for the opponent; ``None`` for nobody.
         max_turns: Number of turns after which a demonstrated game ends; use the same number in ``env.args``.
     """
 

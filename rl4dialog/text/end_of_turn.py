@@ -1,8 +1,7 @@
 """Detects the end of a reply: any end-of-sequence token, or the completed turn marker of the dialogue format.
 
 The environment and the generation loop share one object, so that sampling, stepping, scoring and training all end at
-the same token. A marker such as ``<EOU>`` is several tokens in most pretrained vocabularies, so it is detected in the
-decoded text and not by an id.
+the same token. A marker such as ``<EOU>`` is several tokens in most vocabularies, so it is detected in decoded text.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ class EndOfTurn:
     def reply_text(self, ids: Sequence[int]) -> str:
         """Decode the reply without special tokens, turn marker and surrounding whitespace.
 
-        The last characters of a truncated reply may be the beginning of the marker. They are removed too, unless they
-        could be the beginning of a word.
+        A beginning of the marker at the end of a truncated reply is removed, too, unless it could begin a word.
         """
         own = [int(id) for id in ids if int(id) not in self.eos_token_ids]
         text = str(self.tokenizer.decode(own, skip_special_tokens=True))

@@ -126,8 +126,7 @@ def _whole_pieces(name: str, corpus: list[str], vocab_size: int, turn_marker: st
     """Make a tokenizer with one token per character (code point) of the corpus, and for `WORDS` one per word.
 
     Words are separated by whitespace; those of other texts are written in characters. Texts of these characters are
-    decoded exactly as they were. Any other character is ``UNKNOWN_TOKEN``, which replies and other decoded texts leave
-    out, as all special tokens.
+    decoded exactly as they were. Any other is ``UNKNOWN_TOKEN``, which decoded texts leave out, as all special tokens.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 

@@ -23,20 +23,13 @@ from rl4dialog.core.feedback import Feedback, feedback_of
 from rl4dialog.core.files import file_hash
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import SYSTEM_KEY, Dialogue, Sample
+from rl4dialog.data import splits
 from rl4dialog.data.conversational import plain_or_messages, preference_of, refuse_foreign, reply_of
 from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, read_dialogues
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, chat_messages
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row, TypedRow
-from rl4dialog.data.splits import (
-    HeldOutShare,
-    IndexFiles,
-    SplitPath,
-    file_readers,
-    listed_rows,
-    places_of,
-    split_reader,
-)
+from rl4dialog.data.splits import HeldOutShare, IndexFiles, SplitPath
 
 # Wordle games of people. Tweets show only the colours of guesses. ILQL's ``build_human_datastructure.py`` writes one
 # JSON object: ``games`` is a list of pairs, the day's word and the colours of each guess (``"<b><b><y><y><b>"``), and
@@ -58,8 +51,7 @@ def game_rows(
 
     As ILQL does by default, a game gets any hidden word that its colours allow, drawn with equal probability, and for
     each guess any word with its colours; so the same game has the same words in every reading. With ``true_words``, the
-    hidden word is the day's. A game that no such word allows is left out, as there. Every guess but the hidden word
-    costs 1.
+    hidden word is the day's. A game that no such word allows is left out, as there. Every other guess costs 1.
     """
     for row in read():
         tweets = row.parsed(_Tweets)
@@ -307,7 +299,7 @@ class LoggedConversations(TextGenPool):
         indexed = {} if index_file is None else {"index": _file_hashes(index_file)}
         dialogue_format = DialogueFormat(format, None, render_chat)
         _refuse_pickles(path)
-        readers = file_readers(path, _SUFFIXES, with_shards=True)
+        readers = splits.file_readers(path, _SUFFIXES, with_shards=True)
         first = next((row for read in readers.values() for row in read()), None)
         if first is None:
             raise DataError(f"{path} is empty; a log has one conversation per line")
@@ -320,11 +312,11 @@ class LoggedConversations(TextGenPool):
             raise DataError(f"datapool 'conversations': true_words is for layout: tweets, not {layout}")
         if layout == "tweets":
             # Numbers of games count those that are left out, too.
-            only = None if index_file is None else listed_rows(split, index_file, readers, held_out_share)
+            only = None if index_file is None else splits.listed_rows(split, index_file, readers, held_out_share)
             make = functools.partial(game_rows, seed=split_seed, true_words=true_words, only=only)
             readers = {split if only else name: functools.partial(make, read) for name, read in readers.items()}
             layout, index_file = "messages", None
-        rows = split_reader(split, readers, str(path), held_out_share, split_seed, index_file=index_file)
+        rows = splits.split_reader(split, readers, str(path), held_out_share, split_seed, index_file=index_file)
 
         def read() -> Iterator[tuple[Dialogue, Row]]:
             found = (
@@ -358,13 +350,15 @@ class LoggedConversations(TextGenPool):
 
 def _file_hashes(path: SplitPath) -> dict[str, str]:
     """Hashes of all files of a path, by place."""
-    files = [file for place in places_of(path) for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
+    files = [
+        file for place in splits.places_of(path) for file in (sorted(place.rglob("*")) if place.is_dir() else [place])
+    ]
     return {str(number): file_hash(file) for number, file in enumerate(files) if file.is_file()}
 
 
 def _refuse_pickles(path: SplitPath) -> None:
     """Raise a `DataError` if a path is a pickle, or a folder of pickles."""
-    for place in places_of(path):
+    for place in splits.places_of(path):
         entries = sorted(place.iterdir()) if place.is_dir() else [place]
         if pickle := next((entry for entry in entries if entry.suffix.lower() in _PICKLES), None):
             raise DataError(

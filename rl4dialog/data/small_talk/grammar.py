@@ -129,8 +129,7 @@ class Directive(_Move):
     regrets: Phrases  # informs after ``decline``
     regret_ask: tuple[str, ...] = ("helper", "free", "other_time")  # kinds of questions after ``decline``
     after_inform: bool = True  # whether it can follow an inform
-    # questions that it can follow instead of an answer: ``ANY_QUESTION``, ``THING_QUESTION`` for questions about the
-    # thing, ``None`` for none
+    # questions that it can follow instead of an answer: ``ANY_QUESTION``, ``THING_QUESTION``, or ``None`` for none
     after_question: str | None = None
 
 
@@ -156,8 +155,7 @@ def _parsed(move: Mapping[str, Any]) -> dict[str, Any]:
 _TABLES = packaged_yaml(Path(__file__).with_name("phrases.yaml"))
 STATEMENTS = {name: parse_phrases(text) for name, text in _TABLES["statements"].items()}
 """Informs that do not answer a question: the teller's ``story`` and ``more_story``; the listener is ``glad`` or
-``sorry`` to hear it, ``curious`` about other news of the thing, and has ``noted`` all other news; ``farewells`` end a
-dialogue."""
+``sorry`` to hear it, ``curious`` about other news of the thing, and has ``noted`` all other; ``farewells`` end it."""
 QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["questions"].items()}
 """Questions that need no occasion, if ``speaker``, ``told`` and ``needs`` allow them."""
 COUNTER_QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["counter_questions"].items()}
@@ -202,8 +200,7 @@ def with_article(phrase: str) -> str:
 class Frame:
     """The facts of one dialogue.
 
-    The listener's knowledge of the story are the slots ``place``, ``when`` and ``my_kin``, and ``event`` for ``joy`` or
-    ``woe``.
+    The listener's knowledge of the story: the slots ``place``, ``when``, ``my_kin``, and ``event`` for joy or woe.
     """
 
     def __init__(self, rng: random.Random, topic: Topic) -> None:

@@ -126,8 +126,7 @@ def small_talk_feedback(n_dialogues: int = N_DIALOGUES, person: SimulatedPerson 
     """Let a simulated person judge replies in generated dialogues; the same ones on every machine.
 
     The candidates are the next utterance of the dialogue and one of another dialogue. Of four dialogues, the person
-    chooses between two replies in two, rates a reply in one, and corrects a reply in one, or rates it if no candidate
-    is better.
+    chooses between two replies in two, rates a reply in one, and corrects one in one, or rates it if none is better.
     """
     person = person or SimulatedPerson()
     dialogues = [generate_dialogue(f"judged_{i}", f"small_talk/feedback/{i}") for i in range(n_dialogues)]

@@ -125,8 +125,7 @@ class Lexicalizer:
     - A domain with generated slots, such as a taxi, always has an offer once the required constraints are known.
     - Acts ``book`` and ``offerbooked`` make a booking with the values that the agent believes. The user hears all of
       these values and the reference number. If the values are not available, the user hears ``nobook`` instead.
-    - An act without a value is not said: the third of two entities, the phone number of an entity that has none, a
-      booking whose day is unknown.
+    - An act without a value is not said: the third of two entities, an unknown phone number, a booking without its day.
     """
 
     def __init__(self, database: Database) -> None:

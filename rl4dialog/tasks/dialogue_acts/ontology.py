@@ -32,8 +32,7 @@ class Domain:
     # slots whose constraint is a bound on a time, such as ``{"arrive": "at most"}``
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     times: tuple[str, ...] = ()  # other slots whose values are times
-    # slots of an offer that can always be made, whatever the constraints, such as the phone number of a taxi; its
-    # values are those of some entity
+    # slots of an offer that can always be made, such as a taxi's phone number; its values are those of some entity
     generated: tuple[str, ...] = ()
     required: tuple[tuple[str, ...], ...] = ()  # what such an offer needs: from each group of slots, one constraint
 
@@ -111,8 +110,7 @@ class Database:
     """Entities by domain, and what satisfies constraints.
 
     The set of entities that satisfy one constraint is an integer with one bit per entity, so that constraints are
-    combined by ``&``. Sets and results are remembered. Values of entities are normalized here, those of constraints by
-    the caller.
+    combined by ``&``. Sets and results are remembered. Values of entities are normalized here, unlike constraints.
     """
 
     def __init__(self, ontology: Ontology, entities: Mapping[str, Sequence[Entity]]) -> None:

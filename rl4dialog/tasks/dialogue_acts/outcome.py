@@ -152,8 +152,7 @@ class ConvLabDomain:
     n_answered: int
     n_requested: int
     n_in_vain: int  # number of slots that were told without a request, and of malformed values
-    # share of the constraints that the booked entity satisfies; 0 without a booking, ``None`` if nothing is to be
-    # booked or there are no constraints
+    # share of the constraints that the booked entity satisfies, 0 without one; ``None`` if nothing is to be judged
     match: float | None
     is_consistent: bool  # whether an entity satisfies all constraints, resembles what was told and is the booked one
 
@@ -168,10 +167,8 @@ class ConvLabOutcome:
 
     Source: ConvLab-2's ``convlab2/evaluator/multiwoz_eval.py``. Its rules differ from those of `Outcome`:
 
-    - A request counts as answered by any well-formed value of any entity, at any time. Requests for the reference
-      number of a booking are not judged.
-    - A booking is judged by the first one, and only by its entity. Times and numbers of people are not compared, and
-      neither are the ends of a ride.
+    - A request is answered by any well-formed value of any entity, at any time. Those for references do not count.
+    - A booking is judged by the first one, and only by its entity: not by times, numbers of people or ends of a ride.
     - The constraints are always the final ones, even if the user had no reason to replace the first.
     - A booking without constraints is not judged, and a goal with neither requests nor judged bookings always fails.
     - In addition, one entity must satisfy the constraints and resemble all that was told about the requests.

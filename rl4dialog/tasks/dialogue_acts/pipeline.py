@@ -51,8 +51,7 @@ class Tracker(Protocol):
         """Return the state after the user's acts, as understood.
 
         Returns:
-            ``state["belief_state"][domain]["semi"]`` and ``["book"]`` hold values by slot; empty or ``not mentioned``
-            where nothing is known.
+            ``state["belief_state"][domain]["semi"]`` and ``["book"]`` hold values by slot, empty or ``not mentioned``.
         """
 
 

@@ -107,8 +107,7 @@ class ReplyReader:
     """Reads delexicalized words of people, or of a language model that learned from people, as dialogue acts.
 
     Sentence by sentence: a placeholder is an ``inform``, or part of a booking. A question for a slot that a user can
-    constrain or book is a ``request``. A negation without a name is ``nooffer``. The rest is searched for phrases such
-    as "anything else".
+    constrain or book is a ``request``. A negation without a name is ``nooffer``. The rest is searched for phrases.
     """
 
     def __init__(self, templates: Templates) -> None:

@@ -157,8 +157,7 @@ class Templates:
     def parse(self, text: str, context: Sequence[DialogueAct] = ()) -> list[DialogueAct]:
         """Understand a text, of either side.
 
-        The `context`, what the other side said before, gives the domain if the text names none, and the slots that were
-        asked for.
+        The `context`, what the other side said before, gives the slots it asked for, and a domain if none is named.
         """
         names = [act.domain for act in context if act.domain in self.ontology]
         name, found = names[-1] if names else self.ontology.only, list[DialogueAct]()

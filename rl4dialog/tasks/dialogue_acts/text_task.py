@@ -65,8 +65,7 @@ class AgendaUserPartner(Partner):
     hears the agent's words with values in place of the placeholders, and says what `AgendaUser` says.
 
     Its outcome has ``success``, ``complete``, ``match`` and ``inform_f1`` of the dialogue, the ``acts_per_turn`` that
-    were said, the ``placeholders_per_turn``, and ``unparsed``: the share of replies in which the user understood
-    nothing.
+    were said, the ``placeholders_per_turn``, and the share of replies that the user did not understand, ``unparsed``.
 
     Args:
         world: What returns the world.
@@ -155,8 +154,7 @@ class TaskDialogues(TextGenPool):
 
     Args:
         world: What returns the world.
-        n_val: Number of samples in ``val``. If there are fewer goals, each occurs several times, with another seed of
-            the user. Default: one per dialogue.
+        n_val: Number of samples in ``val``; of fewer goals, each occurs several times. Default: one per dialogue.
         n_test: The same for ``test``.
     """
 

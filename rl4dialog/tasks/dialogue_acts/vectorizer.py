@@ -63,8 +63,7 @@ class ActVectorizer:
 
     With ``convlab2`` for `blocks`, observations have the layout of ConvLab-2: the acts, 24 known constraints of
     MultiWOZ, a bit for each of 4 domains in which something is booked, 6 bits for the number of entities in each of
-    these domains, with wider bins for trains, and a bit for the end of the dialogue. Bits of domains that the world
-    lacks are 0.
+    these domains, with wider bins for trains, and a bit for the end of the dialogue. Bits of unknown domains are 0.
     """
 
     def __init__(self, world: World, blocks: Sequence[str] | str = DEFAULT_BLOCKS) -> None:

@@ -116,8 +116,7 @@ def adversarial_games(
     Each game of the expert that reaches a third turn is followed by ``n_adversarial`` games in which the adversary
     continues it from there, and each game by ``n_suboptimal`` games of another player from the start. If the adversary
     is worse than the other player, the mean return after the expert's beginning is worse, too: imitation, and values of
-    the player that made the data, prefer the other beginning. The expert's moves are found by values of better players
-    than the data's.
+    the player of the data, prefer the other beginning. Values of better players find the expert's moves.
     """
     experts = player_games(lexicon, roles["expert"], max_turns, n, rng)
     long = experts.guesses[:, _TAKEN_OVER : _TAKEN_OVER + 1] != players.NO_GUESS

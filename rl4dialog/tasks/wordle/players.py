@@ -290,11 +290,9 @@ class WordlePartner(Partner):
     word was guessed, and ``malformed`` is the number of utterances that were not a guess.
 
     Args:
-        letters: How guesses and colours are written: ``plain`` (``crane``) or ``spaced`` (``c r a n e``); as in the
-            datapool.
-        duplicates: How repeated letters are coloured. With ``simple``, a letter at the wrong place is yellow if it
-            occurs in the word at all; with ``official``, as many of a repeated letter are coloured as the word has. As
-            in the datapool.
+        letters: How guesses and colours are written, as in the datapool: ``plain`` (``crane``) or ``spaced``.
+        duplicates: How repeated letters are coloured, as in the datapool. ``simple``: a letter at the wrong place is
+            yellow if it is in the word at all; ``official``: as many of a repeated letter as the word has are coloured.
         guesses: ``any``: any five letters are a guess, as in ILQL. ``listed``: only words of a list, as in LMRL-Gym.
         word_list: With ``guesses: listed``, the packaged list, 40 or 240.
         path: With ``guesses: listed``, a file with one word per line, instead.

@@ -1,8 +1,7 @@
 """The rules: guesses, their colours and their rewards; lists of words, and the colours of their words as arrays.
 
 The agent has six turns. Its utterance is a guess, and the partner answers with one colour per letter: green (``g``) at
-its place in the word, yellow (``y``) elsewhere in the word, black (``b``) not in it. Each guess that is not the word
-costs 1.
+its place in the word, yellow (``y``) elsewhere in the word, black (``b``) not in it. Each wrong guess costs 1.
 
 As arrays, the colours of a guess are a *pattern*: a number from 0 to 242, whose five digits to base 3 are the places in
 ``COLOURS``. Notation: V words, n games, t guesses so far.
@@ -56,8 +55,7 @@ def colours(guess: str, word: str, duplicates: Duplicates = "simple") -> str:
     """Colour a guess.
 
     ``simple``, as in ILQL: a letter at the wrong place is yellow if it occurs in the word at all. ``official``, as in
-    the newspaper's game: of a repeated letter, as many are coloured as the word has, green ones first, then yellow ones
-    from the left.
+    the newspaper's game: of a repeated letter, as many are coloured as the word has, green first, then from the left.
     """
     if duplicates == "simple":
         return "".join(GREEN if a == b else YELLOW if a in word else BLACK for a, b in zip(guess, word, strict=True))
