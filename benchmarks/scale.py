@@ -70,7 +70,7 @@ METHODS = (
     Method("FSDP, LoRA", "eager", lora=True, shards=True),
     Method("FSDP, LoRA, gathered once (not available)", "eager", lora=True, shards=True, gathers_once=True),
     Method(
-        "FSDP, LoRA, replies from a vLLM server (not available)",
+        "FSDP, LoRA, replies from a vLLM server (not yet with FSDP)",
         "vllm",
         lora=True,
         shards=True,

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-from pages import blocks, text_of
+from pages import EXAMPLES, text_of
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core import files
@@ -335,9 +335,11 @@ def test_nested_columns_read_annotations(tmp_path, tool):
     assert str(COLUMNS[tool]).replace("'", "") in text_of("docs/datapools.md")
 
 
-@pytest.mark.parametrize("tool", ["ParlAI", "EmpatheticDialogues", "MultiWOZ"])
-def test_scripts_of_the_page_convert_dialogues(tmp_path, monkeypatch, tool):
-    (script,) = [each for each in blocks("docs/datapools.md", "python") if each.startswith(f"# {tool}")]
+@pytest.mark.parametrize(
+    ("tool", "name"), [("ParlAI", "parlai"), ("EmpatheticDialogues", "empathetic_dialogues"), ("MultiWOZ", "multiwoz")]
+)
+def test_scripts_of_the_page_convert_dialogues(tmp_path, monkeypatch, tool, name):
+    script = (EXAMPLES / f"from_{name}.py").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     Path(FILES[tool][0]).write_text(FILES[tool][1], encoding="utf-8")
     exec(script, {})
