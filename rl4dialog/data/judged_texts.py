@@ -86,7 +86,8 @@ class RatedDialogues(JudgedTexts):
             generated dialogues rated by a rule.
         ratings: Name of the rating to learn, or several names for their mean; by default the only one. Dialogues and
             replies without one of them are left out.
-        unit: Whether to learn ratings of replies (``reply``) or whole conversations (``dialogue``); default: the source's.
+        unit: Whether to learn ratings of replies (``reply``) or whole conversations (``dialogue``); by default the
+            source's.
         context_size: Number of utterances before a rated reply; by default all.
         scale: Lowest and highest rating, which become 0 and 1; by default those in ``train``.
         held_out_share: Share of the conversations in each of ``val`` and ``test``.
