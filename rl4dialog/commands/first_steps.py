@@ -38,7 +38,8 @@ _CHAT_MODEL = "builtin/smollm2-135m-instruct"
             "small_talk if the chat model cannot be downloaded)",
             nargs="?",
             choices=_CONFIGS,
-        )
+        ),
+        flag("--overwrite", "train again from the beginning (default: continue, or print the result)"),
     ],
 )
 def demo(args: Namespace) -> int:
@@ -46,7 +47,13 @@ def demo(args: Namespace) -> int:
 
     name = args.name or _possible()
     folder = ["--base_path_to_store_results", "runs", "--project_name", "demo", "--experiment_name", name]
-    argv = ["train", "--config_path", _CONFIGS[name], *folder, "--overwrite"]
+    argv = [
+        "train",
+        "--config_path",
+        _CONFIGS[name],
+        *folder,
+        *(["--overwrite"] if args.overwrite else ["--resume", "auto"]),
+    ]
     training = make_parser().parse_args(argv)
     training.argv = argv
     if code := train.run(training) or 0:

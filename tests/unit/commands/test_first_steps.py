@@ -25,10 +25,11 @@ def trained(monkeypatch):
 
 @pytest.mark.parametrize("name", ["openers", "small_talk", "table_booking", "guess_what"])
 def test_chosen_demonstration_is_trained(name, trained, capsys):
-    assert main(["demo", name]) == 0
-    (args,) = trained
+    assert main(["demo", name]) == main(["demo", name, "--overwrite"]) == 0
+    args, anew = trained
     load_config(args.config_path)
-    assert (args.project_name, args.experiment_name, args.overwrite) == ("demo", name, True)
+    assert (args.project_name, args.experiment_name) == ("demo", name)
+    assert (args.resume, args.overwrite, anew.resume, anew.overwrite) == ("auto", False, None, True)
     assert f"  rl4dialog chat --run runs/demo/{name}" in capsys.readouterr().out
 
 
