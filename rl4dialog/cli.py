@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
+from rl4dialog.commands.options import check_numbers
 from rl4dialog.commands.parser import COMMANDS, make_parser
 from rl4dialog.core.errors import ConfigError, RL4DialogError, RunInterrupted, nearest_hint
 from rl4dialog.core.process_memory import keep_few_kernels
@@ -61,12 +62,13 @@ def _run(name: str, args: argparse.Namespace) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     warnings.filterwarnings("ignore", category=FutureWarning)
     # Causal models run on right-padded rows, which need no attention mask.
-    logging.getLogger("transformers.modeling_utils").addFilter(_is_relevant)
+    logging.getLogger("transformers.modeling_utils").addFilter(lambda said: "`attention_mask`" not in str(said.msg))
     try:
         keys = [text.partition("=")[0] for text in getattr(args, "overrides", None) or ()]
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise ConfigError(f"--set {twice[0]} is given twice; keep one of them")
         with StopSignals() if name in _RESUMABLE else nullcontext():
+            check_numbers(COMMANDS[name], args)
             return COMMANDS[name].run(args) or 0
     except RunInterrupted as stop:
         ignore_sigterm()
@@ -90,10 +92,6 @@ def _run(name: str, args: argparse.Namespace) -> int:
         where = getattr(args, "run_path", None)
         print(f"\ninterrupted; partial results are in {where}" if where else "\ninterrupted", file=sys.stderr)
         return 130
-
-
-def _is_relevant(record: logging.LogRecord) -> bool:
-    return "`attention_mask`" not in str(record.msg)
 
 
 class LenientStream:

@@ -10,7 +10,7 @@ import pytest
 
 from rl4dialog import catalog
 from rl4dialog.cli import main
-from rl4dialog.commands.list import KINDS
+from rl4dialog.commands.list import REGISTRIES as LISTED
 from rl4dialog.core.arguments import parameters_of
 from rl4dialog.core.registry import Registry, _arguments, argument_meanings
 
@@ -29,10 +29,10 @@ def test_id_resolves_and_describes_itself(name: str, id: str) -> None:
 
 
 def test_list_prints_every_id(capsys: pytest.CaptureFixture[str]) -> None:
-    for kind, name in KINDS.items():
+    for kind, registry in LISTED.items():
         assert main(["list", kind]) == 0
         printed = capsys.readouterr().out
-        assert all(f"  {id} " in printed for of_kind, id in IDS if of_kind == name)
+        assert all(f"  {id} " in printed for id in registry.ids())
 
 
 def test_list_explains_an_id(capsys: pytest.CaptureFixture[str]) -> None:

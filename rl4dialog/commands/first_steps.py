@@ -1,4 +1,4 @@
-"""Commands before a training: ``demo``, ``init``, ``doctor`` and ``prepare``."""
+"""Commands before a training: ``demo``, ``init``, ``doctor``, ``prepare`` and ``classifier``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import importlib.util
 import shlex
 import shutil
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
-from rl4dialog.commands.options import OPTIONAL_CONFIG, OPTIONAL_RUN, command, flag, option, read_config
+from rl4dialog.commands.options import OPTIONAL_CONFIG, OPTIONAL_RUN, SEED, command, flag, option, read_config
 from rl4dialog.commands.train import train
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.pretrained import BUILTIN
@@ -24,23 +24,15 @@ _CHAT_MODEL = "builtin/smollm2-135m-instruct"
 
 
 @command(
-    "demo",
-    "train a small model in at most a quarter of an hour, and print dialogues before and after",
-    "docs/get_started.md",
-    "rl4dialog demo",
-    "rl4dialog demo small_talk",
-    "rl4dialog demo table_booking",
-    options=[
-        option(
-            "name",
-            "openers: a pretrained chat model learns to ask back. Tiny models, without a network: small_talk, "
-            "table_booking (asks for what is missing, then books), guess_what (a guessing game) (default: openers, or "
-            "small_talk if the chat model cannot be downloaded)",
-            nargs="?",
-            choices=_CONFIGS,
-        ),
-        flag("--overwrite", "train again from the beginning (default: continue, or print the result)"),
-    ],
+    option(
+        "name",
+        "openers: a pretrained chat model learns to ask back. Tiny models, without a network: small_talk, "
+        "table_booking (asks for what is missing, then books), guess_what (a guessing game) (default: openers, or "
+        "small_talk if the chat model cannot be downloaded)",
+        nargs="?",
+        choices=_CONFIGS,
+    ),
+    flag("--overwrite", "train again from the beginning (default: continue, or print the result)"),
 )
 def demo(args: Namespace) -> int:
     from rl4dialog.commands.parser import make_parser
@@ -79,22 +71,14 @@ def _possible() -> str:
 
 
 @command(
-    "init",
-    "write a commented config for your data, or a recipe for a GPU",
-    "docs/configs.md",
-    "rl4dialog init --data replies.csv",
-    "rl4dialog init --data questions.jsonl --prompt question --reply answer --model builtin/tiny-gpt2",
-    "rl4dialog init --recipe qwen3-1.7b-24gb --data replies.csv",
-    options=[
-        option("--data", "table with prompts: a .csv, .tsv, .jsonl or .json file", type=Path),
-        option("--recipe", "model and GPU, such as qwen3-1.7b-24gb, -8gb or -80gb", metavar="NAME"),
-        option("--prompt", "column with the prompts (default: guessed)", metavar="COLUMN"),
-        option("--reply", "column with reference replies (default: guessed)", metavar="COLUMN"),
-        option("--model", "folder, hub id or built-in model (default: the recipe's, or builtin/smollm2-135m-instruct)"),
-        option("--reward", "id of a reward (default: meteor, or a length without replies)", metavar="ID"),
-        option("--output", "the config", type=Path, default=Path("config.yml")),
-        flag("--overwrite", "replace an existing file"),
-    ],
+    option("--data", "table with prompts: a .csv, .tsv, .jsonl or .json file", type=Path),
+    option("--recipe", "model and GPU, such as qwen3-1.7b-24gb, -8gb or -80gb", metavar="NAME"),
+    option("--prompt", "column with the prompts (default: guessed)", metavar="COLUMN"),
+    option("--reply", "column with reference replies (default: guessed)", metavar="COLUMN"),
+    option("--model", "folder, hub id or built-in model (default: the recipe's, or builtin/smollm2-135m-instruct)"),
+    option("--reward", "id of a reward (default: meteor, or a length without replies)", metavar="ID"),
+    option("--output", "the config", type=Path, default=Path("config.yml")),
+    flag("--overwrite", "replace an existing file"),
 )
 def init(args: Namespace) -> None:
     from rl4dialog.experiments.new_config import CHAT_MODEL, config_text, read_table, recipe_text, write_config
@@ -131,19 +115,11 @@ def _asked(question: str, flag: str) -> str:
 
 
 @command(
-    "doctor",
-    "check the model, data, reward and machine of a config before training, or the published model of a run",
-    "docs/troubleshooting.md",
-    "rl4dialog doctor --config_path config.yml",
-    "rl4dialog doctor --config_path config.yml --quick",
-    "rl4dialog doctor --run runs/my_project/my_run",
-    options=[
-        *OPTIONAL_CONFIG,
-        OPTIONAL_RUN,
-        option("--base_path_to_store_results", "parent folder of project folders", default="."),
-        flag("--quick", "leave out all checks that need the language model"),
-        flag("--all", "show passed and skipped checks in full, too"),
-    ],
+    *OPTIONAL_CONFIG,
+    OPTIONAL_RUN,
+    option("--base_path_to_store_results", "parent folder of project folders", default="."),
+    flag("--quick", "leave out all checks that need the language model"),
+    flag("--all", "show passed and skipped checks in full, too"),
 )
 def doctor(args: Namespace) -> int:
     from rl4dialog.training.doctor.examination import examine, has_failed, print_findings
@@ -152,7 +128,7 @@ def doctor(args: Namespace) -> int:
     if (args.config_path is None) == (args.run_path is None):
         raise ConfigError("pass --config_path to check a config, or --run to check the model of a run")
     if args.run_path is not None:
-        from rl4dialog.inference.saved_adapters import merged_adapters
+        from rl4dialog.inference.publishing import merged_adapters
 
         if args.overrides or args.variant:
             raise ConfigError("--set and --variant change a config, so they have no effect with --run; remove them")
@@ -169,21 +145,11 @@ def doctor(args: Namespace) -> int:
 
 
 @command(
-    "prepare",
-    "cache what a config needs: model, warm start, intent classifier, encoded log; or a public dataset or model",
-    "docs/configs.md",
-    "rl4dialog prepare --config_path config.yml",
-    "rl4dialog prepare builtin/smollm2-135m-instruct",
-    "rl4dialog prepare daily_dialog --path ~/data/dailydialog",
-    options=[
-        option(
-            "name",
-            "dataset (chitchat, daily_dialog, dstc9) or model (builtin/smollm2-135m-instruct) to cache",
-            nargs="?",
-        ),
-        option("--path", "folder with the files of the dataset (default: download them)"),
-        *OPTIONAL_CONFIG,
-    ],
+    option(
+        "name", "dataset (chitchat, daily_dialog, dstc9) or model (builtin/smollm2-135m-instruct) to cache", nargs="?"
+    ),
+    option("--path", "folder with the files of the dataset (default: download them)"),
+    *OPTIONAL_CONFIG,
 )
 def prepare(args: Namespace) -> None:
     if (args.name is None) == (args.config_path is None):
@@ -209,3 +175,48 @@ def prepare(args: Namespace) -> None:
         fill_cache(config)
     else:
         print("nothing to prepare: this run has no language model")
+
+
+def _range(text: str) -> slice:
+    first, colon, end = text.partition(":")
+    if not colon or not all(part.isdigit() or not part for part in (first, end)):
+        raise ArgumentTypeError(f"{text!r} is not a range such as :10000, 10000: or 100:200")
+    return slice(int(first) if first else None, int(end) if end else None)
+
+
+@command(
+    option("--datapool", "id of the datapool", default="small_talk"),
+    option("--datapool_args", "arguments of the datapool, as YAML or JSON", default="{}"),
+    option(
+        "--samples",
+        "train on these samples only, such as :10000 or 10000: (default: all)",
+        type=_range,
+        default=slice(None),
+        metavar="FIRST:END",
+    ),
+    option("--model_name", "built-in model, local folder or hub id", default="builtin/tiny-bert"),
+    flag("--without_reply", "predict the act from what was said before, for expected_by of intent_accuracy"),
+    option("--output_dir", "output folder of the classifier", required=True),
+    option("--n_epochs", "number of training epochs", type=float),
+    option("--learning_rate", "learning rate of the optimizer", type=float),
+    option("--precision", "number format of the weights", choices=["fp32", "bf16"], default="fp32"),
+    SEED,
+)
+def classifier(args: Namespace) -> None:
+    from rl4dialog.catalog import DataPoolRegistry
+    from rl4dialog.core.yaml_loader import parse_yaml
+    from rl4dialog.training.intent_classifier import ACTS, train_intent_classifier
+
+    pool_args = parse_yaml(args.datapool_args, "--datapool_args")
+    train, val = (
+        [sample for sample, _ in DataPoolRegistry.get(args.datapool, {**pool_args, "split": split})]
+        for split in ("train", "val")
+    )
+    settings = {name: getattr(args, name) for name in ("seed", "model_name", "n_epochs", "learning_rate", "precision")}
+    result = train_intent_classifier(
+        train[args.samples], val, args.output_dir, reads_reply=not args.without_reply, **settings
+    )
+    print(f"accuracy on val: {result['accuracy']:.4f}; rows: true, columns: predicted ({', '.join(ACTS)}):")
+    for row in result["confusion"]:
+        print("  " + " ".join(f"{count:6d}" for count in row))
+    print(f"saved to {args.output_dir}")

@@ -11,7 +11,6 @@ from rl4dialog.commands.options import (
     RUN,
     SEED,
     TRUST,
-    check_at_least,
     command,
     flag,
     load_model,
@@ -21,42 +20,33 @@ from rl4dialog.commands.options import (
     set_option,
     split_option,
 )
+from rl4dialog.core.errors import ConfigError
 
 _PLURALS = {"pair": "pairs", "reply": "replies", "conversation": "conversations"}
 _OUTPUT = output_option("output .jsonl file; an existing one is replaced")
 
 
 @command(
-    "select",
-    "select replies or conversations for people to judge, at random or by reward models",
-    "docs/feedback.md",
-    "rl4dialog select --run runs/my_project/my_run --n 100 --output queue.jsonl",
-    "rl4dialog select --run runs/my_project/my_run --unit reply --output queue.jsonl",
-    "rl4dialog select --run runs/my_project/my_run --unit conversation --output queue.jsonl",
-    options=[
-        *MODEL,
-        _OUTPUT,
-        split_option("train", "split of the samples"),
-        option("--n", "number of pairs, replies or conversations", default=50),
-        option(
-            "--unit",
-            "pairs of replies to choose from, replies to rate, or whole conversations with the partner",
-            default="pair",
-            choices=tuple(_PLURALS),
-        ),
-        option("--n_prompts", "samples to choose from (default: n if random and one by one, else 4 * n)", type=int),
-        option(
-            "--n_replies", "replies, or conversations, for each sample (default: 2 for pairs, otherwise 1)", type=int
-        ),
-        option(
-            "--strategy",
-            "at random, or by reward models: the closest pairs, those they disagree about, the clearest ones",
-            default="random",
-            choices=("random", "uncertain", "disagreement", "gap"),
-        ),
-        option("--reward_model", "folders of runs with alg.id: reward_model", nargs="+", default=[], metavar="RUN"),
-        SEED,
-    ],
+    *MODEL,
+    _OUTPUT,
+    split_option("train", "split of the samples"),
+    option("--n", "number of pairs, replies or conversations", default=50, at_least=1),
+    option(
+        "--unit",
+        "pairs of replies to choose from, replies to rate, or whole conversations with the partner",
+        default="pair",
+        choices=tuple(_PLURALS),
+    ),
+    option("--n_prompts", "samples to choose from (default: n if random and one by one, else 4 * n)", at_least=1),
+    option("--n_replies", "replies, or conversations, for each sample (default: 2 for pairs, otherwise 1)", at_least=1),
+    option(
+        "--strategy",
+        "at random, or by reward models: the closest pairs, those they disagree about, the clearest ones",
+        default="random",
+        choices=("random", "uncertain", "disagreement", "gap"),
+    ),
+    option("--reward_model", "folders of runs with alg.id: reward_model", nargs="+", default=[], metavar="RUN"),
+    SEED,
 )
 def select(args: Namespace) -> None:
     from rl4dialog.core.feedback import write_queue
@@ -64,7 +54,8 @@ def select(args: Namespace) -> None:
     from rl4dialog.scores.reward_models import load_reward_model
 
     fewest, is_whole = size_of(args.unit), args.unit == "conversation"
-    check_at_least(args, n=1, n_prompts=1, n_replies=fewest)
+    if args.n_replies == 1 < fewest:
+        raise ConfigError("--n_replies must be at least 2, not 1: a pair has two replies")
     check_strategy(args.strategy, args.reward_model, args.unit)
     judged: Literal["reply", "dialogue"] = "dialogue" if is_whole else "reply"
     models = [load_reward_model(name, judged, 64, "rl4dialog select") for name in args.reward_model]
@@ -81,20 +72,13 @@ def select(args: Namespace) -> None:
 
 
 @command(
-    "improve",
-    "improve a run's model by feedback: reward model, corrections, PPO, and a comparison in one report",
-    "docs/feedback.md",
-    "rl4dialog improve --run runs/my_project/my_run --feedback feedback.jsonl --dry_run",
-    "rl4dialog improve --run runs/my_project/my_run --feedback feedback.jsonl",
-    options=[
-        RUN,
-        option("--feedback", "feedback of rl4dialog chat or ui (default: feedback.jsonl in the run folder)", type=Path),
-        option("--output", "folder of the stages, perhaps to continue (default: RUN_improved)", type=Path),
-        flag("--force", "run PPO even with few votes, or a reward model no better than a coin"),
-        flag("--dry_run", "check everything, print the plan, and stop"),
-        set_option("STAGE.KEY=VALUE", "override a key of a stage's config, such as policy.train_evaluation.n_iters=10"),
-        TRUST,
-    ],
+    RUN,
+    option("--feedback", "feedback of rl4dialog chat or ui (default: feedback.jsonl in the run folder)", type=Path),
+    option("--output", "folder of the stages, perhaps to continue (default: RUN_improved)", type=Path),
+    flag("--force", "run PPO even with few votes, or a reward model no better than a coin"),
+    flag("--dry_run", "check everything, print the plan, and stop"),
+    set_option("STAGE.KEY=VALUE", "override a key of a stage's config, such as policy.train_evaluation.n_iters=10"),
+    TRUST,
 )
 def improve(args: Namespace) -> None:
     from rl4dialog.core.config import text_config
@@ -112,16 +96,7 @@ def improve(args: Namespace) -> None:
         print(f"\nReport: {improve(plan, compare_models)}")
 
 
-@command(
-    "export-feedback",
-    "write the preferences and corrections of a feedback file as preference data for TRL's DPO trainer",
-    "docs/feedback.md",
-    "rl4dialog export-feedback --feedback feedback.jsonl --output preferences.jsonl",
-    options=[
-        option("--feedback", "feedback file of rl4dialog chat or rl4dialog ui", type=Path, required=True),
-        _OUTPUT,
-    ],
-)
+@command(option("--feedback", "feedback file of rl4dialog chat or rl4dialog ui", type=Path, required=True), _OUTPUT)
 def export_feedback(args: Namespace) -> None:
     from rl4dialog.data.ratings import export_preferences
 
@@ -131,14 +106,8 @@ def export_feedback(args: Namespace) -> None:
 
 
 @command(
-    "study-results",
-    "write the agreement of the raters of a study, one judgement for each item, and a table of all answers",
-    "docs/feedback.md",
-    "rl4dialog study-results --feedback answers.jsonl --output_dir results",
-    options=[
-        option("--feedback", "answers to a study of rl4dialog ui --study", type=Path, required=True),
-        option("--output_dir", "output folder", type=Path, required=True),
-    ],
+    option("--feedback", "answers to a study of rl4dialog ui --study", type=Path, required=True),
+    option("--output_dir", "output folder", type=Path, required=True),
 )
 def study_results(args: Namespace) -> None:
     from rl4dialog.data.studies import write_results
@@ -161,24 +130,15 @@ def study_results(args: Namespace) -> None:
 
 
 @command(
-    "excerpts",
-    "write excerpts of rated conversations to files for a reward model, a held-out reward model, and prompts",
-    "docs/optimizing_ratings.md",
-    "rl4dialog excerpts --ratings dstc9 --output_dir excerpts",
-    options=[
-        option("--ratings", "prepared dataset (chitchat, dstc9) or ratings file", required=True),
-        option("--n_utterances", "utterances of an excerpt", default=9),
-        option(
-            "--default_rating", "rating of dialogues that were not rated, which are only used for prompts", type=float
-        ),
-        option("--output_dir", "output folder", required=True),
-        option("--seed", "random seed of the split", default=0),
-    ],
+    option("--ratings", "prepared dataset (chitchat, dstc9) or ratings file", required=True),
+    option("--n_utterances", "utterances of an excerpt", default=9, at_least=2),
+    option("--default_rating", "rating of dialogues that were not rated, which are only used for prompts", type=float),
+    option("--output_dir", "output folder", required=True),
+    option("--seed", "random seed of the split", default=0),
 )
 def excerpts(args: Namespace) -> None:
     from rl4dialog.data.ratings import load_ratings, write_excerpts
 
-    check_at_least(args, n_utterances=2)
     _, rated = load_ratings(args.ratings, "dialogue")
     counts = write_excerpts(rated, Path(args.output_dir), args.n_utterances, args.default_rating, args.seed)
     for name, count in counts.items():

@@ -5,41 +5,17 @@ from __future__ import annotations
 import itertools
 import textwrap
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rl4dialog import catalog
 from rl4dialog.commands.options import command, flag, option
 from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.registry import Registry
 from rl4dialog.core.yaml_loader import shipped_path
 
-if TYPE_CHECKING:
-    from rl4dialog.core.registry import Registry
-
 _WIDTH = 100
-KINDS = {
-    "datapools": "DataPoolRegistry",
-    "rewards": "RewardFunctionRegistry",
-    "partners": "PartnerRegistry",
-    "metrics": "MetricRegistry",
-    "post-processors": "PostProcessorRegistry",
-    "policies": "PolicyRegistry",
-    "algorithms": "AlgorithmRegistry",
-    "offline-algorithms": "OfflineAlgorithmRegistry",
-    "callbacks": "CallbackRegistry",
-    "info-functions": "InfoFnRegistry",
-    "environments": "EnvRegistry",
-    "tasks": "TaskRegistry",
-    "nlus": "NluRegistry",
-    "nlgs": "NlgRegistry",
-    "speakers": "SpeakerRegistry",
-    "estimators": "EstimatorRegistry",
-    "wordle-players": "WordlePlayerRegistry",
-    "turn-level-algorithms": "TurnAlgorithmRegistry",
-    "turn-level-policies": "TurnPolicyRegistry",
-    "turn-level-rewards": "TurnRewardRegistry",
-    "turn-level-warm-starts": "TurnWarmStartRegistry",
-}  # kind of component, and its registry in the catalog
+REGISTRIES = {each.listed: each for each in vars(catalog).values() if isinstance(each, Registry) and each.ids()}
 _CONFIGS = "configs"
 RECOMMENDED = {
     "small_talk/gpt2_ppo.yml": "one reply to each prompt; a tiny model, no network",
@@ -53,23 +29,17 @@ RECOMMENDED = {
 
 
 @command(
-    "list",
-    "list shipped configs and components, or explain one",
-    "docs/catalog.md",
-    "rl4dialog list rewards",
-    "rl4dialog list ppo",
-    options=[
-        option(
-            "name",
-            f"kind to list: {', '.join([_CONFIGS, *KINDS])}; or an id to explain, such as ppo (default: the kinds)",
-            nargs="?",
-            metavar="KIND_OR_ID",
-        ),
-        flag("--markdown", "print as Markdown, for docs/catalog.md"),
-        flag("--schema", "print all config keys as Markdown, for docs/yaml.md"),
-        flag("--commands", "print all commands as Markdown, for docs/cli.md"),
-        option("--imports", "modules or files that register custom components", nargs="*", default=[]),
-    ],
+    option(
+        "name",
+        f"kind to list: {', '.join([_CONFIGS, *REGISTRIES])}; or an id to explain, such as ppo (default: the kinds)",
+        nargs="?",
+        metavar="KIND_OR_ID",
+    ),
+    flag("--markdown", "print as Markdown, for docs/catalog.md"),
+    flag("--schema", "print all config keys as Markdown, for docs/yaml.md"),
+    flag("--commands", "print all commands as Markdown, for docs/cli.md"),
+    option("--imports", "modules or files that register custom components", nargs="*", default=[]),
+    name="list",
 )
 def list_components(args: Namespace) -> None:
     if args.schema:
@@ -83,32 +53,30 @@ def list_components(args: Namespace) -> None:
         print(command_page(), end="")
         return
 
-    from rl4dialog import catalog
     from rl4dialog.core.plugins import load_entry_points, load_imports
 
     load_entry_points()
     load_imports(args.imports, Path.cwd())
-    registries = {kind: getattr(catalog, name) for kind, name in KINDS.items()}
     if args.name == _CONFIGS:
         _print_configs(_shipped_configs())
         return
-    if args.name is not None and args.name not in KINDS:
-        _explain(args.name, registries)
+    if args.name is not None and args.name not in REGISTRIES:
+        _explain(args.name)
         return
     if args.markdown:
         from rl4dialog.core.reference_pages import catalog_page
 
-        print(catalog_page({args.name: registries[args.name]} if args.name else registries), end="")
+        print(catalog_page({args.name: REGISTRIES[args.name]} if args.name else REGISTRIES), end="")
         return
     if args.name is None:
         found = {_CONFIGS: [f"{path.parent.name}/{path.name}" for path in _shipped_configs()]}
-        found |= {kind: registry.ids() for kind, registry in registries.items()}
+        found |= {kind: registry.ids() for kind, registry in REGISTRIES.items()}
         for kind, ids in found.items():
             examples = ", ".join([*(RECOMMENDED if kind == _CONFIGS else ids)][:3])
             print(f"{kind:<23}{len(ids):>4}  {examples}{', ...' if len(ids) > 3 else ''}")
         print("\nrl4dialog list KIND lists one kind, such as rewards; rl4dialog list ID explains one, such as ppo")
         return
-    registry = registries[args.name]
+    registry = REGISTRIES[args.name]
     print(f"{args.name}:")
     width = max(map(len, registry.ids()), default=0)
     for id in registry.ids():
@@ -135,10 +103,10 @@ def _print_configs(paths: Sequence[Path]) -> None:
         print(textwrap.fill(names, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
 
 
-def _explain(id: str, registries: Mapping[str, Registry]) -> None:
-    found = [registry for registry in registries.values() if id in registry]
+def _explain(id: str) -> None:
+    found = [registry for registry in REGISTRIES.values() if id in registry]
     if not found:
-        known = [_CONFIGS, *KINDS, *(each for registry in registries.values() for each in registry.ids())]
+        known = [_CONFIGS, *REGISTRIES, *(each for registry in REGISTRIES.values() for each in registry.ids())]
         raise ConfigError(f"unknown kind or id {id!r}{nearest_hint(id, known)} (rl4dialog list prints all)")
     for registry in found:
         print(f"{registry.kind} {id}\n")

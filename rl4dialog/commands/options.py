@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import check_feedback_file
-from rl4dialog.core.files import json_object
+from rl4dialog.core.yaml_loader import packaged_yaml
 
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
@@ -33,6 +33,9 @@ _EITHER = "pass either --run with a run folder, or --model with --config_path"
 
 SPLITS = ("train", "val", "test")
 Option = tuple[str, dict[str, Any]]
+GROUPS: dict[str, dict[str, dict[str, Any]]] = packaged_yaml(Path(__file__).with_name("commands.yaml"))
+MADE: dict[str, Command] = {}
+"""The commands of the modules that were imported, by name."""
 write_verbatim = functools.partial(print, end="", flush=True)
 
 
@@ -48,16 +51,24 @@ class Command:
     run: Callable[[Namespace], int | None]
 
 
-def command(
-    name: str, help: str, page: str, *examples: str, options: Sequence[Option]
-) -> Callable[[Callable[[Namespace], int | None]], Command]:
-    """Make a command of the function that does its work."""
-    return functools.partial(Command, name, help, page, examples, options)
+def command(*options: Option, name: str = "") -> Callable[[Callable[[Namespace], int | None]], Command]:
+    """Make a command of the function that does its work, which by default gives it its name."""
+
+    def made(run: Callable[[Namespace], int | None]) -> Command:
+        known = name or run.__name__.replace("_", "-")
+        texts = next(of_group[known] for of_group in GROUPS.values() if known in of_group)
+        MADE[known] = Command(known, **texts, options=options, run=run)
+        return MADE[known]
+
+    return made
 
 
 def option(name: str, help: str, **settings: Any) -> Option:
-    """Arguments of argparse's ``add_argument``; a default is added to the help, and says the type if it is a number."""
-    if isinstance(default := settings.get("default"), int):
+    """Arguments of argparse's ``add_argument``; a default is added to the help, and says the type if it is a number.
+
+    With ``at_least``, the option is a number, for :func:`check_numbers`.
+    """
+    if isinstance(default := settings.get("default"), int) or "at_least" in settings:
         settings["type"] = int
     shown = f" (default: {default})" if isinstance(default, (int, str, Path)) else ""
     return name, {"help": help + shown, **settings}
@@ -67,11 +78,11 @@ def flag(name: str, help: str) -> Option:
     return option(name, help, action="store_true")
 
 
-def check_at_least(args: Namespace, **lowest: int) -> None:
-    for name, least in lowest.items():
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise ConfigError(f"--{name} must be at least {least}, not {value}")
+def check_numbers(command: Command, args: Namespace) -> None:
+    for name, settings in command.options:
+        value, least = getattr(args, name.removeprefix("--"), None), settings.get("at_least")
+        if value is not None and least is not None and value < least:
+            raise ConfigError(f"{name} must be at least {least}, not {value}")
 
 
 def check_log(path: Path) -> None:
@@ -228,14 +239,12 @@ def _language_model(args: Namespace, config: RunConfig) -> LoadedPolicy:
 def load_compared(args: Namespace) -> LoadedPolicy:
     """Load the model that ``--compare`` selects: a run's, or any other model, with the config of the first one."""
     folder = Path(args.compare).expanduser()
+    from rl4dialog.inference.loading import LoadedPolicy, load_policy, read_run_config
+
     if is_run(folder):
-        chosen = {"run_path": args.compare, "checkpoint": args.compare_checkpoint, "model": None, "config_path": None}
-        return load_model(Namespace(**chosen, overrides=[], trust=args.trust))
+        return load_policy(folder, args.compare_checkpoint, args.trust)
     if args.compare_checkpoint is not None:
         raise ConfigError(f"--compare_checkpoint works only with a run, and {args.compare} is not a run folder")
-
-    from rl4dialog.inference.loading import LoadedPolicy, read_run_config
-
     run = args.run_path and Path(args.run_path).expanduser()
     config = read_config(args) if run is None else read_run_config(run, trust=args.trust)
     return LoadedPolicy(config, str(folder) if folder.exists() else args.compare)
@@ -243,12 +252,9 @@ def load_compared(args: Namespace) -> LoadedPolicy:
 
 def is_run(folder: Path) -> bool:
     """Whether a folder is a run folder; a model folder has a config.json too, but with other contents."""
-    from rl4dialog.runs.run_folder import CONFIG_FILE
+    from rl4dialog.runs.run_folder import CONFIG_FILE, read_or_nothing
 
-    try:
-        config = json_object((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
+    config = read_or_nothing(folder / CONFIG_FILE)
     return isinstance(config, dict) and "alg" in config
 
 

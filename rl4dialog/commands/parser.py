@@ -7,24 +7,12 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from rl4dialog import __version__
-from rl4dialog.commands.experiments import benchmark, reproduce, sweep
-from rl4dialog.commands.first_steps import demo, doctor, init, prepare
-from rl4dialog.commands.learning_from_people import excerpts, export_feedback, improve, select, study_results
-from rl4dialog.commands.list import list_components
-from rl4dialog.commands.options import Command
-from rl4dialog.commands.results import critic, evaluate, export, generate, push_to_hub, report, runs, simulate
-from rl4dialog.commands.rewards import classifier, validate_reward
-from rl4dialog.commands.talk import chat, play, serve, teach, ui
-from rl4dialog.commands.train import train
+from rl4dialog.commands import first_steps, learning_from_people, results, talk, train
+from rl4dialog.commands import list as listing
+from rl4dialog.commands.options import GROUPS, MADE, Command
 
-_GROUPS = {
-    "First steps": (demo, init, list_components),
-    "Train": (doctor, prepare, train, sweep, benchmark, reproduce, classifier),
-    "Results": (runs, report, evaluate, critic, generate, simulate, validate_reward),
-    "Talk": (chat, ui, play, serve),
-    "Learn from people": (select, teach, improve, export_feedback, study_results, excerpts),
-    "Publish": (export, push_to_hub),
-}
+_MODULES = first_steps, learning_from_people, listing, results, talk, train  # their import makes the commands
+_GROUPS = {group: [MADE[name] for name in names] for group, names in GROUPS.items()}
 COMMANDS = {command.name: command for commands in _GROUPS.values() for command in commands}
 _FIRST = ("init", "train", "doctor", "chat", "ui", "report", "evaluate", "list")
 _NAME_WIDTH = max(map(len, COMMANDS)) + 4
@@ -68,7 +56,7 @@ def make_parser(shows_all: bool = False) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         for option, settings in command.options:
-            subparser.add_argument(option, **settings)
+            subparser.add_argument(option, **{key: value for key, value in settings.items() if key != "at_least"})
         subparser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rl4dialog.commands.options import (
     CHECKPOINT,
+    CONFIG,
     MODEL,
     POLICY,
     RUN,
     SEED,
     TRUST,
     Option,
-    check_at_least,
     check_log,
     command,
     flag,
@@ -23,6 +23,7 @@ from rl4dialog.commands.options import (
     model_name,
     option,
     output_option,
+    read_config,
     sampling_option,
     set_option,
     split_option,
@@ -34,15 +35,8 @@ _OUTPUT = output_option("output .jsonl file; an incomplete one is continued")
 
 
 @command(
-    "runs",
-    "list the runs in a folder with their state and results",
-    "docs/runs.md",
-    "rl4dialog runs",
-    "rl4dialog runs runs/my_project",
-    options=[
-        option("folder", "folder to search", nargs="?", type=Path, default=Path()),
-        option("--metrics", "metrics to show (default: the first ones)", nargs="+", default=[], metavar="KEY"),
-    ],
+    option("folder", "folder to search", nargs="?", type=Path, default=Path()),
+    option("--metrics", "metrics to show (default: the first ones)", nargs="+", default=[], metavar="KEY"),
 )
 def runs(args: Namespace) -> None:
     from rl4dialog.runs.listing import list_runs, print_runs
@@ -51,15 +45,8 @@ def runs(args: Namespace) -> None:
 
 
 @command(
-    "report",
-    "write the report of a run or a comparison of several, as HTML",
-    "docs/after_a_run.md",
-    "rl4dialog report runs/my_project/my_run",
-    "rl4dialog report runs/my_project/my_run runs/my_project/other_run --output comparison.html",
-    options=[
-        option("runs", "run folder; several are compared with each other", nargs="+", metavar="RUN"),
-        option("--output", "output file (default: report.html in the run folder, or comparison.html)", metavar="FILE"),
-    ],
+    option("runs", "run folder; several are compared with each other", nargs="+", metavar="RUN"),
+    option("--output", "output file (default: report.html in the run folder, or comparison.html)", metavar="FILE"),
 )
 def report(args: Namespace) -> None:
     from rl4dialog.runs.report.comparison import write_comparison
@@ -72,18 +59,11 @@ def report(args: Namespace) -> None:
 
 
 @command(
-    "evaluate",
-    "evaluate a run's model, or any model, without training",
-    "docs/after_a_run.md",
-    "rl4dialog evaluate --run runs/my_project/my_run --split test",
-    "rl4dialog evaluate --run runs/my_project/my_run --set env.args.partner.args.error_rate=0",
-    options=[
-        *MODEL,
-        POLICY,
-        split_option("test", "dataset split to evaluate"),
-        option("--output_path", "new output folder (default: in evaluations/ of the run folder or the current folder)"),
-        flag("--by_turn", "conversations: also compute the metrics of the first, second, ... replies"),
-    ],
+    *MODEL,
+    POLICY,
+    split_option("test", "dataset split to evaluate"),
+    option("--output_path", "new output folder (default: in evaluations/ of the run folder or the current folder)"),
+    flag("--by_turn", "conversations: also compute the metrics of the first, second, ... replies"),
 )
 def evaluate(args: Namespace) -> None:
     from rl4dialog.inference.loading import LoadedPolicy
@@ -104,23 +84,15 @@ def evaluate(args: Namespace) -> None:
 
 
 @command(
-    "critic",
-    "measure how good the critic of a run is: its values beside the returns of conversations from the same states",
-    "docs/families/critic.md",
-    "rl4dialog critic --run runs/my_project/my_run",
-    options=[
-        *(RUN, TRUST, SEED),
-        option("--checkpoint", "checkpoint of the run: iteration, last or best", default="last"),
-        split_option("val", "dataset split of the conversations"),
-        option("--n_states", "number of states, each of another conversation", default=200),
-        option("--n_continuations", "number of continuations of each state", default=32),
-        option("--n_ordered", "number of states in which utterances are compared", default=40),
-        set_option("KEY=VALUE", "override a config key, such as train_evaluation.eval_batch_size=500"),
-    ],
+    *(RUN, TRUST, SEED),
+    option("--checkpoint", "checkpoint of the run: iteration, last or best", default="last"),
+    split_option("val", "dataset split of the conversations"),
+    option("--n_states", "number of states, each of another conversation", default=200, at_least=10),
+    option("--n_continuations", "number of continuations of each state", default=32, at_least=2),
+    option("--n_ordered", "number of states in which utterances are compared", default=40, at_least=0),
+    set_option("KEY=VALUE", "override a config key, such as train_evaluation.eval_batch_size=500"),
 )
 def critic(args: Namespace) -> None:
-    check_at_least(args, n_states=10, n_continuations=2, n_ordered=0)
-
     from rl4dialog.core.files import write_json
     from rl4dialog.inference.loading import find_checkpoint
     from rl4dialog.inference.offline_evaluation import print_metrics
@@ -147,51 +119,35 @@ def critic(args: Namespace) -> None:
 
 
 @command(
-    "generate",
-    "generate a reply to each prompt of a file",
-    "docs/after_a_run.md",
-    "rl4dialog generate --run runs/my_project/my_run --input prompts.jsonl --output replies.jsonl",
-    options=[
-        *MODEL,
-        option(
-            "--input", ".txt file of prompts, or .jsonl file with prompt, messages or history", type=Path, required=True
-        ),
-        _OUTPUT,
-        option("--batch_size", "prompts per batch (default: as in evaluations)", type=int),
-        sampling_option("top_p=0.9"),
-    ],
+    *MODEL,
+    option(
+        "--input", ".txt file of prompts, or .jsonl file with prompt, messages or history", type=Path, required=True
+    ),
+    _OUTPUT,
+    option("--batch_size", "prompts per batch (default: as in evaluations)", at_least=1),
+    sampling_option("top_p=0.9"),
 )
 def generate(args: Namespace) -> None:
-    from rl4dialog.inference.batch_generation import reply_to_file
+    from rl4dialog.inference.simulation import reply_to_file
 
-    check_at_least(args, batch_size=1)
     n_written = reply_to_file(load_model(args), args.input, args.output, args.sampling, args.batch_size)
     _print_written(n_written, "replies", args.output, "another model")
 
 
 @command(
-    "simulate",
-    "write conversations of a trained model, or a rule policy, with its partner to a file",
-    "docs/conversations.md",
-    "rl4dialog simulate --run runs/my_project/my_run --n 100 --output conversations.jsonl",
-    "rl4dialog simulate --config_path config.yml --player mixture --n 100 --output conversations.jsonl",
-    "rl4dialog simulate --config_path config.yml --policy rule --n 100 --output conversations.jsonl",
-    options=[
-        *MODEL,
-        POLICY,
-        option("--n", "number of conversations", default=200),
-        _OUTPUT,
-        split_option("test", "dataset split to talk about"),
-        SEED,
-        option("--player", "scripted player of the datapool, instead of the model; --config_path is enough"),
-        sampling_option("do_sample=true"),
-    ],
+    *MODEL,
+    POLICY,
+    option("--n", "number of conversations", default=200, at_least=1),
+    _OUTPUT,
+    split_option("test", "dataset split to talk about"),
+    SEED,
+    option("--player", "scripted player of the datapool, instead of the model; --config_path is enough"),
+    sampling_option("do_sample=true"),
 )
 def simulate(args: Namespace) -> None:
-    from rl4dialog.inference.simulation import Simulation, chosen_player, simulate_to_file
+    from rl4dialog.inference.simulation import chosen_player, simulate_to_file
     from rl4dialog.inference.turn_level_agent import TurnLevelAgent, simulate_agent
 
-    check_at_least(args, n=1)
     check_log(args.output)
     if args.player is not None and args.sampling:
         raise ConfigError("--generation_kwargs has no meaning with --player, which does not sample from a model")
@@ -200,8 +156,8 @@ def simulate(args: Namespace) -> None:
         name, player = args.player or model_name(args), None
         if args.player is not None:
             player = chosen_player(agent, args.split, args.player)
-        simulation = Simulation(agent, args.split, args.n, args.seed, name, player, args.sampling)
-        n_written = simulate_to_file(simulation, args.output)
+        what = args.split, args.n, args.seed, name
+        n_written = simulate_to_file(agent, args.output, *what, player, args.sampling)
     elif args.sampling:
         raise ConfigError("--generation_kwargs is for runs on text; use --policy, or --set")
     else:
@@ -216,25 +172,43 @@ def _print_written(n_written: int, what: str, output: Path, other: str) -> None:
         print(f"{output} is already complete; choose another --output for {other}")
 
 
+@command(
+    *CONFIG,
+    option("--ratings", "ratings file, or dataset: dstc9, chitchat or small_talk", required=True),
+    option("--unit", "ratings to read (default: those in the file)", choices=("dialogue", "reply")),
+    option("--rating", "names of ratings to compare with (default: all)", nargs="+", default=[]),
+    option("--max_items", "rated dialogues or replies to draw at random (default: all)", at_least=3),
+    option("--n_resamples", "resamples of the confidence intervals", default=500, at_least=1),
+    option("--output_path", "new output folder (default: in validations/ of the current folder)"),
+)
+def validate_reward(args: Namespace) -> None:
+    from rl4dialog.core.config import text_config
+    from rl4dialog.data.ratings import load_ratings
+    from rl4dialog.inference.offline_evaluation import check_is_new, evaluation_folder
+    from rl4dialog.inference.reward_validation import drawn, print_validation, validate, write_validation
+
+    config, name = text_config(read_config(args)), Path(args.ratings).stem
+    folder = Path(args.output_path or evaluation_folder(Path.cwd() / "validations", name)).expanduser().absolute()
+    check_is_new(folder)
+    unit, rated = load_ratings(args.ratings, args.unit)
+    result = validate(config, drawn(rated, args.max_items, config.seed), args.rating, args.n_resamples)
+    write_validation(result, folder, {"config": args.config_path, "ratings": args.ratings, "unit": unit})
+    print_validation(result)
+    print(f"written to {folder}")
+
+
 def _prior_only(verb: str) -> Option:
     return flag("--prior_only", f"{verb} the language model of a guided policy, without the values that guide it")
 
 
 @command(
-    "export",
-    "write a run's model as a GGUF file, for llama.cpp and programs based on it",
-    "docs/exporting.md",
-    "rl4dialog export --run runs/my_project/my_run --output model.gguf",
-    "rl4dialog export --run runs/my_project/my_run --output small.gguf --dtype q8_0",
-    options=[
-        RUN,
-        output_option("output .gguf file"),
-        option("--dtype", "number format of the weights (default: that of the saved model)", choices=DTYPES),
-        CHECKPOINT,
-        _prior_only("export"),
-        TRUST,
-        flag("--overwrite", "replace an existing output file"),
-    ],
+    RUN,
+    output_option("output .gguf file"),
+    option("--dtype", "number format of the weights (default: that of the saved model)", choices=DTYPES),
+    CHECKPOINT,
+    _prior_only("export"),
+    TRUST,
+    flag("--overwrite", "replace an existing output file"),
 )
 def export(args: Namespace) -> None:
     from rl4dialog.inference.gguf import export_gguf
@@ -245,18 +219,13 @@ def export(args: Namespace) -> None:
 
 
 @command(
-    "push_to_hub",
-    "publish a run's model on the Hugging Face Hub, with a model card",
-    "docs/after_a_run.md",
-    "rl4dialog push_to_hub --run runs/my_project/my_run --repo_id me/my_model --private",
-    options=[
-        RUN,
-        option("--repo_id", "repository on the hub, as user/name", required=True),
-        flag("--private", "make the repository private if it is new"),
-        _prior_only("publish"),
-        TRUST,
-        flag("--dry_run", "write the card and list the files, without uploading"),
-    ],
+    RUN,
+    option("--repo_id", "repository on the hub, as user/name", required=True),
+    flag("--private", "make the repository private if it is new"),
+    _prior_only("publish"),
+    TRUST,
+    flag("--dry_run", "write the card and list the files, without uploading"),
+    name="push_to_hub",
 )
 def push_to_hub(args: Namespace) -> None:
     from rl4dialog.inference.publishing import push_to_hub

@@ -18,7 +18,6 @@ from rl4dialog.commands.options import (
     SPLITS,
     address_of,
     address_options,
-    check_at_least,
     check_log,
     command,
     compared_name,
@@ -41,31 +40,23 @@ from rl4dialog.core.errors import ConfigError
 if TYPE_CHECKING:
     from rl4dialog.core.protocols import Player
     from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.inference.task_agent import TaskAgent
     from rl4dialog.serving.judging import Judging
+    from rl4dialog.serving.task_chat import TaskAgent
     from rl4dialog.serving.teaching import Teaching
 
 _N_EXAMPLES, _LONGEST_EXAMPLE = 3, 80  # messages to begin with, and their characters
 _SHOW_REWARD = flag("--show_reward", "print the reward of each reply and its parts")
 _SITUATIONS = (
     option("--split", "split of the situations (default: train)", choices=SPLITS),
-    option("--n", "number of situations (default: all of the split)", type=int),
+    option("--n", "number of situations (default: all of the split)", at_least=1),
 )
 
 
-@command(
-    "chat",
-    "chat with a run's model, or any model, in the terminal",
-    "docs/chat.md",
-    "rl4dialog chat --run runs/my_project/my_run",
-    "rl4dialog chat --run runs/my_project/my_run --show_reward --feedback feedback.jsonl",
-    options=[*MODEL, POLICY, _SHOW_REWARD, *JUDGING],
-)
+@command(*MODEL, POLICY, _SHOW_REWARD, *JUDGING)
 def chat(args: Namespace) -> None:
     from rl4dialog.core.config import OnPolicyConfig
-    from rl4dialog.inference.chat_agent import ChatAgent
     from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.serving.chat import Chat
+    from rl4dialog.serving.chat import Chat, ChatAgent
     from rl4dialog.serving.terminal import TaskTerminalChat, TerminalChat, console_reader
 
     feedback, chosen = feedback_file(args), _load_for_chat(args)
@@ -84,34 +75,21 @@ def chat(args: Namespace) -> None:
 
 
 @command(
-    "ui",
-    "chat with a run's model, an agent for a task or two models, judge replies or teach a model, on a web page",
-    "docs/chat.md",
-    "rl4dialog ui --run runs/my_project/my_run",
-    "rl4dialog ui --run runs/my_project/my_run --compare runs/my_project/other_run",
-    "rl4dialog ui --queue queue.jsonl --feedback feedback.jsonl",
-    "rl4dialog ui --queue queue.jsonl --study docs/examples/study_reply_quality.yml --feedback answers.jsonl",
-    "rl4dialog ui --run runs/my_project/my_run --teach",
-    options=[
-        *MODEL,
-        POLICY,
-        option("--compare", "second model: a run folder, a model folder or a hub id", metavar="RUN"),
-        option("--compare_checkpoint", "checkpoint of the second run: an iteration, last or best"),
-        option(
-            "--queue", "instead of a chat: judge what rl4dialog select wrote; needs no model", type=Path, metavar="FILE"
-        ),
-        option(
-            "--study",
-            "title, question, scale and raters of a study about the queue, as YAML",
-            type=Path,
-            metavar="FILE",
-        ),
-        flag("--teach", "instead of a chat: accept, reject or correct replies, as in rl4dialog teach"),
-        *_SITUATIONS,
-        _SHOW_REWARD,
-        *JUDGING,
-        *address_options(7860),
-    ],
+    *MODEL,
+    POLICY,
+    option("--compare", "second model: a run folder, a model folder or a hub id", metavar="RUN"),
+    option("--compare_checkpoint", "checkpoint of the second run: an iteration, last or best"),
+    option(
+        "--queue", "instead of a chat: judge what rl4dialog select wrote; needs no model", type=Path, metavar="FILE"
+    ),
+    option(
+        "--study", "title, question, scale and raters of a study about the queue, as YAML", type=Path, metavar="FILE"
+    ),
+    flag("--teach", "instead of a chat: accept, reject or correct replies, as in rl4dialog teach"),
+    *_SITUATIONS,
+    _SHOW_REWARD,
+    *JUDGING,
+    *address_options(7860),
 )
 def ui(args: Namespace) -> None:
     from rl4dialog.serving.judging import JudgingPage, StudyJudging, StudyPage
@@ -141,49 +119,32 @@ def ui(args: Namespace) -> None:
 
 
 @command(
-    "teach",
-    "accept, reject or correct a model's replies in conversations, in the terminal",
-    "docs/feedback.md",
-    "rl4dialog teach --run runs/my_project/my_run",
-    "rl4dialog teach --run runs/my_project/my_run --split val --n 20",
-    "rl4dialog teach --run runs/my_project/my_run --learn_every 1",
-    options=[
-        *MODEL,
-        *JUDGING,
-        *_SITUATIONS,
-        option("--learn_every", "learn in adapters after this number of corrections; /keep saves them", type=int),
-    ],
+    *MODEL,
+    *JUDGING,
+    *_SITUATIONS,
+    option("--learn_every", "learn in adapters after this number of corrections; /keep saves them", at_least=1),
 )
 def teach(args: Namespace) -> None:
     from rl4dialog.serving.terminal import TeachingTerminal, console_reader
 
-    check_at_least(args, learn_every=1)
     teaching = _load_teaching(args)
     TeachingTerminal(teaching, console_reader(sys.stdin, write_verbatim), write_verbatim).run()
     _print_what_to_do(teaching, args)
 
 
 @command(
-    "play",
-    "play the agent of a task yourself, in the terminal, and record the games",
-    "docs/conversations.md",
-    "rl4dialog play --config_path task_configs/wordle/llama_ppo.yml --hint info_gain --output games.jsonl",
-    "rl4dialog play --run runs/my_project/my_run --hint runs/my_project/my_run --output games.jsonl",
-    options=[
-        *MODEL,
-        output_option("conversation log to write or to continue"),
-        split_option("train", "split of the samples"),
-        option("--n", "number of games (default: as many as the split has samples)", type=int),
-        option("--hint", "who gives hints: a scripted player of the datapool, or a run", metavar="PLAYER_OR_RUN"),
-        SEED,
-    ],
+    *MODEL,
+    output_option("conversation log to write or to continue"),
+    split_option("train", "split of the samples"),
+    option("--n", "number of games (default: as many as the split has samples)", at_least=1),
+    option("--hint", "who gives hints: a scripted player of the datapool, or a run", metavar="PLAYER_OR_RUN"),
+    SEED,
 )
 def play(args: Namespace) -> None:
     from rl4dialog.inference.loading import load_policy
-    from rl4dialog.inference.simulation import ModelHints, chosen_player, play_in_terminal
-    from rl4dialog.serving.terminal import console_reader
+    from rl4dialog.inference.simulation import chosen_player
+    from rl4dialog.serving.terminal import ModelHints, play_in_terminal
 
-    check_at_least(args, n=1)
     check_log(args.output)
     run = load_for_players(args)
     hint: Player | None = None
@@ -191,23 +152,14 @@ def play(args: Namespace) -> None:
         hint = ModelHints(load_policy(args.hint, trust=args.trust))
     elif args.hint is not None:
         hint = chosen_player(run, args.split, args.hint, "--hint {!r} is neither a run folder nor a player")()
-    read_line = console_reader(sys.stdin, write_verbatim)
-    play_in_terminal(run, hint, args.split, args.n, args.seed, args.output, read_line, write_verbatim)
+    play_in_terminal(run, hint, args.split, args.n, args.seed, args.output, write_verbatim)
 
 
 @command(
-    "serve",
-    "serve a run's model, or any model, as an OpenAI-compatible endpoint",
-    "docs/serving.md",
-    "rl4dialog serve --run runs/my_project/my_run",
-    options=[
-        *MODEL,
-        option("--name", "name of the model in requests (default: that of its folder)"),
-        *address_options(8000),
-        option(
-            "--api_key_env", "variable with the API key that requests must send (default: none)", metavar="VARIABLE"
-        ),
-    ],
+    *MODEL,
+    option("--name", "name of the model in requests (default: that of its folder)"),
+    *address_options(8000),
+    option("--api_key_env", "variable with the API key that requests must send (default: none)", metavar="VARIABLE"),
 )
 def serve(args: Namespace) -> None:
     from rl4dialog.core.http_requests import read_api_key
@@ -218,7 +170,7 @@ def serve(args: Namespace) -> None:
     address = address_of(args)
     api_key = None if args.api_key_env is None else read_api_key(args.api_key_env, "--api_key_env")
 
-    from rl4dialog.inference.chat_agent import ChatAgent
+    from rl4dialog.serving.chat import ChatAgent
 
     model = ChatAgent(load_model(args), model_name(args))
     if api_key is None:
@@ -241,7 +193,7 @@ def _load_for_chat(args: Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:
                 f"{name} is for a task, whose dialogues are scored by whether a goal is reached; remove --{given}"
             )
 
-    from rl4dialog.inference.task_agent import ActAgent, WordsAgent
+    from rl4dialog.serving.task_chat import ActAgent, WordsAgent
 
     if isinstance(chosen, LoadedPolicy):
         return functools.partial(WordsAgent, chosen, name, args.seed)
@@ -249,9 +201,8 @@ def _load_for_chat(args: Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:
 
 
 def _chat_page(args: Namespace) -> Any:
-    from rl4dialog.inference.chat_agent import ChatAgent
     from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.serving.chat import Chat
+    from rl4dialog.serving.chat import Chat, ChatAgent
     from rl4dialog.serving.chat_page import ChatPage
     from rl4dialog.serving.task_chat import TaskPage
 
@@ -305,9 +256,7 @@ def _judging(args: Namespace) -> Judging[Any]:
 
 
 def _load_teaching(args: Namespace) -> Teaching:
-    check_at_least(args, n=1)
-
-    from rl4dialog.inference.teaching import build_teaching
+    from rl4dialog.serving.teaching import build_teaching
 
     feedback = feedback_file(args)
     learn_every = vars(args).get("learn_every")

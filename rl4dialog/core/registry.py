@@ -27,6 +27,7 @@ class Registry:
         provided: Arguments that a run passes to every component that accepts them; not shown to users.
         needs_all: Whether functions get all their arguments from the config. Otherwise, those without a default are
             passed when a function is called.
+        listed: Name of the list of ids; by default from the kind, such as ``offline-algorithms``.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class Registry:
         adapter: str | None = None,
         provided: Collection[str] = (),
         needs_all: bool = False,
+        listed: str = "",
     ) -> None:
         self.kind, self.provided = kind, frozenset(provided)
+        self.listed = listed or f"{kind.lower().replace(' ', '-')}s"
         self._entries: dict[str, Any] = dict(entries)
         self._constructor, self._adapter, self._needs_all = constructor, adapter, needs_all
 

@@ -12,7 +12,6 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,6 @@ from gguf import (
     LlamaFileType,
     TokenType,
 )
-from rich.console import Console
-from rich.text import Text
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -94,9 +91,10 @@ def _add_special(writer: GGUFWriter, tokenizer: Any, end_of_turn_id: int | None)
     ):
         if id is not None:
             add(id)
-    begins, ends = _added_ends(tokenizer)
-    writer.add_add_bos_token(begins)
-    writer.add_add_eos_token(ends)
+    ids, plain = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
+    n_before = next(start for start in range(len(ids) + 1) if ids[start : start + len(plain)] == plain)
+    writer.add_add_bos_token(n_before > 0)
+    writer.add_add_eos_token(len(ids) > n_before + len(plain))
     templates = tokenizer.chat_template
     if isinstance(templates, Mapping):
         templates = [{"name": name, "template": template} for name, template in templates.items()]
@@ -109,20 +107,21 @@ def _add_byte_level(writer: GGUFWriter, tokenizer: Any, settings: Mapping[str, A
     whole_first = bool(settings["model"].get("ignore_merges"))
     name = next((name for name, form in _SPLITS.items() if form == (steps, whole_first)), None)
     is_plain = settings["model"]["type"] == "BPE" and (settings["normalizer"] or {"type": "NFC"})["type"] == "NFC"
-    if name is None or not is_plain or not _merges(settings):
+    merges = settings["model"].get("merges")
+    if name is None or not is_plain or not merges:
         raise ModelError(f"the tokenizer has no GGUF form: {_FORMS}. {_kind_of(settings)}")
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(name)
     tokens, types = _tokens_and_types(tokenizer, n_rows)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    writer.add_token_merges([" ".join(pair) for pair in _merges(settings)])
+    writer.add_token_merges([" ".join(pair) for pair in merges])
     return _notes_of_added(tokenizer)
 
 
 def _add_sentencepiece(writer: GGUFWriter, tokenizer: Any, settings: Mapping[str, Any], n_rows: int) -> list[str]:
     starts, notes = _prepends_space(settings), _notes_of_added(tokenizer)
-    merges = _merges(settings)
+    merges = [tuple(pair) for pair in settings["model"].get("merges", [])]
     scores: dict[str, float] = {}
     for rank, (left, right) in enumerate(merges):
         scores.setdefault(left + right, -float(rank))
@@ -196,7 +195,7 @@ def _prepends_space(settings: Mapping[str, Any]) -> bool | None:
     return False if found == [("Replace", _SPACE)] else None
 
 
-def _merge_by_scores(merges: list[tuple[str, str]], scores: Mapping[str, float], tokenizer: Any) -> bool:
+def _merge_by_scores(merges: list[tuple[str, ...]], scores: Mapping[str, float], tokenizer: Any) -> bool:
     """Whether merging the pair with the best score of its result is the same as merging by the list."""
     ranks = [scores[left + right] for left, right in merges]
     if ranks != sorted(ranks, reverse=True):
@@ -218,20 +217,9 @@ def _is_byte(token: str) -> bool:
     return token.startswith("<0x") and len(token) == len("<0x0A>")
 
 
-def _added_ends(tokenizer: Any) -> tuple[bool, bool]:
-    """Whether the tokenizer puts its first and its last token around a text."""
-    ids, plain = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
-    n_before = next(start for start in range(len(ids) + 1) if ids[start : start + len(plain)] == plain)
-    return n_before > 0, len(ids) > n_before + len(plain)
-
-
-def _merges(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [tuple(pair) for pair in settings["model"].get("merges", [])]
-
-
 def _kind_of(settings: Mapping[str, Any]) -> str:
     model = settings["model"]["type"]
-    if model == "BPE" and not _merges(settings):
+    if model == "BPE" and not settings["model"].get("merges"):
         return "This one has a token per word or character (builtin/words, builtin/characters)"
     steps = ", ".join(_steps(settings["pre_tokenizer"])) or "nothing"
     return f"This one is {model} and splits texts by: {steps}"
@@ -295,12 +283,6 @@ def _gpt2_metadata(writer: GGUFWriter, config: Any) -> None:
     writer.add_layer_norm_eps(config.layer_norm_epsilon)
 
 
-def _gpt2_weight(name: str, weight: Tensor, config: Any) -> Tensor:
-    """Transpose the weights of transformers' Conv1D."""
-    del config
-    return weight.T if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")) else weight
-
-
 def _llama_metadata(writer: GGUFWriter, config: Any) -> None:
     head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_context_length(config.max_position_embeddings)
@@ -329,11 +311,13 @@ _ROTARY = {"hidden_act": "silu", "rope_type": "default", "partial_rotary_factor"
 _NO_BIAS = {"attention_bias": False, "mlp_bias": False}
 _QWEN = {**_ROTARY, "use_sliding_window": False}
 
+_CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # transformers stores them transposed
+
 ARCHITECTURES = {
     "gpt2": Architecture(
         MODEL_ARCH.GPT2,
         _gpt2_metadata,
-        _gpt2_weight,
+        lambda name, weight, config: weight.T if name.endswith(_CONV1D) else weight,
         {
             "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
             "scale_attn_weights": True,
@@ -376,9 +360,7 @@ def check_file(path: Path, texts: Sequence[Sequence[int]], expected: Sequence[Te
     """Mean KL divergence per token, in nats, of the model in a file, whose tokens must be the same."""
     try:
         tokenizer, _, model = read_gguf(path)
-    except ModelError:
-        raise
-    except Exception as error:  # as in core/gguf.py
+    except Exception as error:  # of damaged files, there are many
         raise ModelError(f"transformers cannot read the exported file, so it was removed: {error}") from error
     for text, ids, read in zip(TEXTS, texts, token_ids(tokenizer), strict=True):
         if list(ids) != read:
@@ -397,40 +379,15 @@ def check_file(path: Path, texts: Sequence[Sequence[int]], expected: Sequence[Te
     return kl
 
 
-_FILE_TYPES = {
-    "f32": LlamaFileType.ALL_F32,
-    "f16": LlamaFileType.MOSTLY_F16,
-    "bf16": LlamaFileType.MOSTLY_BF16,
-    "q8_0": LlamaFileType.MOSTLY_Q8_0,
-}
-_OF_TORCH = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-
-
-def dtype_of(weights_dtype: torch.dtype) -> str:
-    """The number format that stores weights of this type exactly."""
-    return _OF_TORCH.get(weights_dtype, "f32")
-
-
-@contextmanager
-def replaced_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside a file. It gets the file's name if the block succeeds, and is removed otherwise."""
-    with naming_errors(path, "; free up space or choose another --output"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(path, f".tmp{path.suffix}") as temporary:
-            yield temporary
-
-
 def write_weights(writer: GGUFWriter, path: Path, weights: Iterable[tuple[str, Tensor]], dtype: str) -> None:
-    writer.add_file_type(_FILE_TYPES[dtype])
+    """Write weights after what a writer already has; an `OSError` if they do not fit on the disk."""
+    writer.add_file_type(LlamaFileType["ALL_F32" if dtype == "f32" else f"MOSTLY_{dtype.upper()}"])
     writer.add_quantization_version(GGML_QUANT_VERSION)
-    kinds = []
-    n_bytes = 0
-    weights = list(weights)
+    n_bytes, of_kind = 0, []
     for name, weight in weights:
-        kind = _kind(name, weight, dtype)
+        of_kind.append((weight, kind := _kind(name, weight, dtype)))
         shape = gguf.quant_shape_to_byte_shape(weight.shape, kind)
         writer.add_tensor_info(name, shape, np.dtype(np.uint8), math.prod(shape), raw_dtype=kind)
-        kinds.append(kind)
         n_bytes += math.prod(shape)
     free = shutil.disk_usage(path.parent).free
     if n_bytes > free:
@@ -439,7 +396,7 @@ def write_weights(writer: GGUFWriter, path: Path, weights: Iterable[tuple[str, T
         writer.write_header_to_file(path)
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for (_, weight), kind in zip(weights, kinds, strict=True):
+        for weight, kind in of_kind:
             writer.write_tensor_data(gguf.quants.quantize(weight.float().contiguous().numpy(), kind))
     finally:
         writer.close()
@@ -450,21 +407,14 @@ def _kind(name: str, weight: Tensor, dtype: str) -> GGMLQuantizationType:
     if weight.ndim < 2 or name == "position_embd.weight":
         return GGMLQuantizationType.F32
     kind = GGMLQuantizationType[dtype.upper()]
-    block, _ = GGML_QUANT_SIZES[kind]
-    return kind if weight.shape[-1] % block == 0 else GGMLQuantizationType.F16
+    return kind if weight.shape[-1] % GGML_QUANT_SIZES[kind][0] == 0 else GGMLQuantizationType.F16
 
 
 _HINT = "Export a complete run, or one of its checkpoints (--checkpoint)."
 
 
 def export_gguf(
-    run: Path,
-    output: Path,
-    dtype: str | None = None,
-    checkpoint: str | None = None,
-    prior_only: bool = False,
-    overwrite: bool = False,
-    trust: bool = False,
+    run: Path, output: Path, dtype: str | None, checkpoint: str | None, prior_only: bool, overwrite: bool, trust: bool
 ) -> None:
     """Write a run's language model, tokenizer and chat template to a GGUF file, and check the file.
 
@@ -489,7 +439,8 @@ def export_gguf(
     model = load_model(AutoModelForCausalLM, str(folder), "language model", _HINT, with_values=True, dtype="auto")
     tokenizer = load_pretrained(AutoTokenizer, str(folder), "tokenizer", _HINT)
     provenance = read_provenance(run)
-    architecture, dtype = architecture_of(model), dtype or dtype_of(model.dtype)
+    architecture = architecture_of(model)
+    dtype = dtype or {torch.float16: "f16", torch.bfloat16: "bf16"}.get(model.dtype, "f32")
     writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
     writer.add_name(run.resolve().name)
     architecture.add_metadata(writer, model.config)
@@ -497,19 +448,16 @@ def export_gguf(
     writer.add_vocab_size(n_rows)
     notes = add_vocabulary(writer, tokenizer, n_rows, provenance.get("turn_marker"))
     texts = token_ids(tokenizer)
-    with replaced_file(output) as temporary:
-        write_weights(writer, temporary, stored_weights(model, architecture), dtype)
-        expected, n_weights = log_probs(model.float().eval(), texts), model.num_parameters()
-        del model  # the file's model takes as much memory again
-        kl = check_file(temporary, texts, expected, dtype)
+    with naming_errors(output, "; free up space or choose another --output"):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(output, ".tmp.gguf") as temporary:
+            write_weights(writer, temporary, stored_weights(model, architecture), dtype)
+            expected, n_weights = log_probs(model.float().eval(), texts), model.num_parameters()
+            del model  # the file's model takes as much memory again
+            kl = check_file(temporary, texts, expected, dtype)
     size = output.stat().st_size / 2**20
+    print(f"Written: {output} ({writer.arch}, {n_weights:,} weights, {dtype}, {size:,.1f} MiB)")
+    print(f"Checked: transformers reads the same tokens from it, and the same model up to {kl:.1g} nats per token")
     if (prefix := return_prefix(config)) is not None:
         notes.append(f"Prompts begin with the return to achieve, such as {prefix.text(prefix.target)!r}.")
-    lines = (
-        f"Written: {output} ({writer.arch}, {n_weights:,} weights, {dtype}, {size:,.1f} MiB)",
-        f"Checked: transformers reads the same tokens from it, and the same model up to {kl:.1g} nats per token",
-        *notes,
-        prompt_format(config, provenance),
-    )
-    for line in lines:
-        Console().print(Text(line), soft_wrap=True)
+    print(*notes, prompt_format(config, provenance), sep="\n")

@@ -40,14 +40,7 @@ from rl4dialog.policies.saving import CRITIC_FILE, MASK_FILE, TARGET_FILE, load_
 from rl4dialog.policies.value_guided import load_value_guidance
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.runs.provenance import config_folder, read_provenance, recorded_start
-from rl4dialog.runs.run_folder import (
-    CHECKPOINTS_FOLDER,
-    CONFIG_FILE,
-    MODEL_FOLDER,
-    check_is_run,
-    is_complete,
-    read_result,
-)
+from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER, check_is_run, is_complete, read_result
 from rl4dialog.runs.trust import refuse_code
 from rl4dialog.scores.scoring import ReplyScores
 from rl4dialog.text.chat_template import ChatTemplate
@@ -130,15 +123,6 @@ def model_folder(run: Path, checkpoint: Path | None = None) -> Path:
     return folder
 
 
-def checkpoint_between(run: Path, first: int, last: int) -> Path | None:
-    """A checkpoint of an iteration from ``first`` to ``last``, between which the mask policy does not change."""
-    for folder in sorted((run / CHECKPOINTS_FOLDER).glob("iteration_*"), reverse=True):
-        number = re.fullmatch(r"iteration_(\d+)", folder.name)
-        if number and first <= int(number[1]) <= last and (folder / MASK_FILE).is_file():
-            return folder
-    return None
-
-
 def first_model(config: TextConfig, run: Path) -> PreTrainedModel | None:
     """The initial language model of a run; ``None`` if it is no longer available."""
     try:
@@ -176,10 +160,7 @@ def check_learns_v(config: TextConfig, what: str) -> None:
         raise ModelError(f"alg.id: {config.alg.id} learns no V, so there are no {what}")
 
 
-Checkpoint = str | int | None
-
-
-def load_policy(run: str | Path, checkpoint: Checkpoint = None, trust: bool = False) -> LoadedPolicy:
+def load_policy(run: str | Path, checkpoint: str | int | None = None, trust: bool = False) -> LoadedPolicy:
     """Load the policy of a run.
 
     Args:
@@ -192,7 +173,7 @@ def load_policy(run: str | Path, checkpoint: Checkpoint = None, trust: bool = Fa
     return load_run(read_run_config(folder, trust=trust), folder, checkpoint)
 
 
-def load_run(config: RunConfig, run: Path, checkpoint: Checkpoint = None) -> LoadedPolicy:
+def load_run(config: RunConfig, run: Path, checkpoint: str | int | None = None) -> LoadedPolicy:
     """Load the policy of a run whose config was already read; see :func:`load_policy`."""
     config = text_config(config)
     chosen = None if checkpoint is None else find_checkpoint(run, checkpoint)
@@ -246,7 +227,7 @@ class LoadedPolicy(Assembly):
         if not conversing.needs_initial_weights:
             conversing.begin_run(self.policy)
             return
-        first = self._new_model() if self.run is None else first_model(self.config, self.run)
+        first = self.initial_model if self.run is None else first_model(self.config, self.run)
         if first is None:
             raise ModelError(
                 "the partner self_play is the model with which the run began, and this is not available: restore "
@@ -312,7 +293,7 @@ class LoadedPolicy(Assembly):
             raise ConfigError(f"datapool {self.config.datapool.id!r} contains no dialogues, so chat is not available")
         persona = self.persona if persona is None else persona
         prompt = dialogue_format.prompt(dialogue_format.context([*history, text]), persona or None)
-        kwargs = {**without_beams(self.generation_kwargs), **generation_kwargs}
+        kwargs = without_beams(self.generation_kwargs) | generation_kwargs
         return self._generate([prompt], None, seed, kwargs)[0]
 
     @overload
@@ -334,10 +315,9 @@ class LoadedPolicy(Assembly):
             seed: Random seed of the sampling; torch's random state is restored afterwards.
             generation_kwargs: Overrides of :attr:`generation_kwargs`.
         """
-        kwargs = {**self.generation_kwargs, **generation_kwargs}
-        if isinstance(prompts, str):
-            return self._generate([prompts], batch_size, seed, kwargs)[0]
-        return self._generate(prompts, batch_size, seed, kwargs)
+        several = [prompts] if isinstance(prompts, str) else prompts
+        found = self._generate(several, batch_size, seed, {**self.generation_kwargs, **generation_kwargs})
+        return found[0] if isinstance(prompts, str) else found
 
     def _generate(
         self, prompts: Sequence[str], batch_size: int | None, seed: int | None, kwargs: dict[str, Any]
@@ -440,16 +420,18 @@ class LoadedPolicy(Assembly):
         numbers_of: Callable[[Replies], Tensor],
     ) -> list[list[float]]:
         _check_as_many(prompts, replies=replies)
-        if not prompts:
-            return []
-        alone = self.config.is_encoder_decoder
-        responses = [
-            encode_reply(self.tokenizer, reply.strip(), self.turn_marker, self.lengths.reply, "" if alone else prompt)
-            for prompt, reply in zip(prompts, replies, strict=True)
-        ]
-        batch = Replies.from_ids([self.prompt_ids(prompt) for prompt in prompts], responses, policy.device)
-        numbers = batch.computed(numbers_of)[batch.response_mask]
-        return [row.tolist() for row in batch.per_row(numbers)]
+        alone, size = self.config.is_encoder_decoder, self.config.train_evaluation.eval_batch_size
+        found, marker = list[list[float]](), self.turn_marker
+        for start in range(0, len(prompts), size):
+            read, said = prompts[start : start + size], replies[start : start + size]
+            responses = [
+                encode_reply(self.tokenizer, text.strip(), marker, self.lengths.reply, "" if alone else prompt)
+                for prompt, text in zip(read, said, strict=True)
+            ]
+            batch = Replies.from_ids([self.prompt_ids(prompt) for prompt in read], responses, policy.device)
+            numbers = batch.computed(numbers_of)[batch.response_mask]
+            found += [row.tolist() for row in batch.per_row(numbers)]
+        return found
 
     @functools.cached_property
     def policy_with_critic(self) -> LMActorCriticPolicy:
@@ -477,7 +459,8 @@ class LoadedPolicy(Assembly):
         """The policy with the adapters beside a model, if it has some: those of heads apply to the initial model."""
         if self.config.lora is None:
             return self._around(self._language_model(model), **changes)
-        policy = self._around(self._new_model(), lora=self.config.lora, **changes)
+        initial = build_language_model(self.config, self.texts)  # anew, because adapters are added to it
+        policy = self._around(initial, lora=self.config.lora, **changes)
         assert policy.lora is not None
         policy.lora.load(model / ADAPTER_FOLDER)
         return policy
@@ -507,7 +490,9 @@ class LoadedPolicy(Assembly):
             updated = 0 if masks_by_reference else n_iterations - n_iterations % int(args["target_update_iterations"])
             if updated == n_iterations:
                 return self._around(model)
-            folder = checkpoint_between(run, updated, n_iterations)
+            # The mask policy did not change after its last update.
+            since = [each for number, each in checkpoint_folders(run).items() if updated <= number <= n_iterations]
+            folder = next((each for each in reversed(since) if (each / MASK_FILE).is_file()), None)
             if updated == 0 and folder is None:
                 masks_by_reference = True  # the mask policy was never updated, so it is still the reference
         if masks_by_reference and run is not None:
@@ -525,10 +510,6 @@ class LoadedPolicy(Assembly):
             run or "the model",
         )
         return self._around(model)
-
-    def _new_model(self) -> PreTrainedModel:
-        """The initial model, built anew each time, because adapters are added to it."""
-        return build_language_model(self.config, self.texts)
 
     def _language_model(self, name: str | Path) -> PreTrainedModel:
         auto_class, with_values = policy_class(self.config).auto_class, is_guided(self.config)

@@ -135,9 +135,5 @@ def _divergences(loaded: LoadedPolicy, other: LoadedPolicy, talks: Sequence[Talk
 
 def _log_probs(loaded: LoadedPolicy, said: Sequence[tuple[str, str]]) -> list[list[float]]:
     """Log-probabilities of the tokens of replies, given pairs of a prompt and its reply."""
-    size, found = loaded.config.train_evaluation.eval_batch_size, []
-    for start in range(0, len(said), size):
-        prompts, replies = (list(each) for each in zip(*said[start : start + size], strict=True))
-        with torch.no_grad():
-            found += loaded.log_probs(prompts, replies)
-    return found
+    with torch.no_grad():
+        return loaded.log_probs([prompt for prompt, _ in said], [reply for _, reply in said])

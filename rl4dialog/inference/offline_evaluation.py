@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
-from rl4dialog.core.files import write_json
+from rl4dialog.core.files import naming_errors, write_json
 from rl4dialog.data.pool import check_split
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.inference.loading import LoadedPolicy
@@ -58,10 +58,8 @@ def check_is_new(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    try:
+    with naming_errors(folder, "; choose another --output_path"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(f"{folder} cannot be created: {error.strerror}; choose another --output_path") from error
 
 
 def print_metrics(

@@ -1,67 +1,68 @@
-"""Publishes a run's model on the Hugging Face Hub, with a card: description, effect of training, and how to load it."""
+"""Publishes a run's model on the Hugging Face Hub, with a card: description, effect of training, and how to load it.
+
+`merged_adapters` tells whether a published model is the one that was trained. Earlier versions merged adapters of a
+head or an embedding into the weights that both share, so each got the changes of the other. The adapters beside the
+model show what was trained.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from rich.console import Console
 from rich.text import Text
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig, TextConfig
 from rl4dialog.core.errors import HubError, RunFolderError
 from rl4dialog.core.files import write_text
-from rl4dialog.core.pretrained import PRETRAINED
-from rl4dialog.inference.loading import check_without_values, read_text_config
+from rl4dialog.core.pretrained import PRETRAINED, load_model
+from rl4dialog.inference.loading import check_without_values, model_folder, read_text_config
+from rl4dialog.policies.lora import ADAPTER_FOLDER
+from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.value_guided import GUIDANCE_FILES
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.run_folder import MODEL_FOLDER, read_result
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.building.policy import is_guided, policy_class
+from rl4dialog.training.doctor.subject import Finding
 
 CARD_FILE = "README.md"
-_MEASURED = "Metrics on the test split, before and after training:"
-_MEASURED_WITH_VALUES = (
-    "Metrics on the test split, before and after training. The tokens were chosen with the values, **which are not "
-    "included here**, so they are not the metrics of this language model alone:"
-)
+_TEMPLATE = Path(__file__).with_name("model_card.txt")
 
 
 def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
-    name, auto_class = repo_id.rpartition("/")[2], policy_class(config).auto_class.__name__
-    before, after = result["test"]["before"], result["test"]["after"]
-    metrics = [
-        f"| {key} | {format_number(before.get(key))} | {format_number(value)} |"
-        for key, value in after.items()
-        if is_headline(key)
-    ]
-    template = Path(__file__).with_name("model_card.txt").read_text(encoding="utf-8")
-    text = template.format(
-        metadata=_metadata(name, config, after).to_yaml(),
+    """The card of a run's model, in Markdown with metadata."""
+    name, before, after = repo_id.rpartition("/")[2], result["test"]["before"], result["test"]["after"]
+    shared = _without_local_paths(config.model_dump(mode="json", exclude_defaults=True))
+    card = ModelCard.from_template(
+        _metadata(name, config, after),
+        template_path=str(_TEMPLATE),
         name=name,
         repo_id=repo_id,
-        auto_class=auto_class,
-        what=_what(config),
-        facts="\n".join(f"| {key} | {value} |" for key, value in _facts(config, result, provenance)),
-        measured=_MEASURED_WITH_VALUES if is_guided(config) else _MEASURED,
-        metrics="\n".join(metrics),
+        auto_class=policy_class(config).auto_class.__name__,
+        kind="offline" if isinstance(config, OfflineConfig) else "rl" if isinstance(config, OnPolicyConfig) else "",
+        is_guided=is_guided(config),
+        facts=dict(_facts(config, result, provenance)),
+        metrics=[(key, *map(format_number, (before.get(key), after[key]))) for key in after if is_headline(key)],
         prompts=prompt_format(config, provenance),
-        config=yaml.safe_dump(
-            _without_local_paths(config.model_dump(mode="json", exclude_defaults=True)),
-            sort_keys=False,
-            allow_unicode=True,
-        ),
-        versions=", ".join(f"{key} {value}" for key, value in provenance.get("versions", {}).items()) or "not recorded",
+        config=yaml.safe_dump(shared, sort_keys=False, allow_unicode=True),
+        versions=provenance.get("versions"),
     )
-    return str(ModelCard(text))
+    return str(card)
 
 
 def _metadata(name: str, config: TextConfig, scores: Mapping[str, float | None]) -> ModelCardData:
@@ -94,30 +95,11 @@ def _metadata(name: str, config: TextConfig, scores: Mapping[str, float | None])
     )
 
 
-def _what(config: TextConfig) -> str:
-    data, alg = f"`{config.datapool.id}`", config.alg.id
-    if isinstance(config, OfflineConfig) and is_guided(config):
-        return (
-            f"The language model of a policy that was trained by offline reinforcement learning ({alg}) on the logged "
-            f"conversations of {data}. The values of its tokens, which guide it in rl4dialog, are not included, "
-            f"because transformers does not use them. For the whole policy, train it with the config below."
-        )
-    if isinstance(config, OfflineConfig):
-        return f"A language model trained on the logged conversations of {data} ({alg})."
-    if isinstance(config, OnPolicyConfig):
-        return (
-            f"A language model trained with reinforcement learning ({alg}) on the prompts of {data}, with the reward "
-            f"`{config.reward_fn.id}`."
-        )
-    return f"A language model fine-tuned on the references of {data}."
-
-
 def _facts(
     config: TextConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]
 ) -> Iterator[tuple[str, str | int]]:
     yield "base model", f"`{_shortened(config.model_name)}`"
-    yield "algorithm", f"`{config.alg.id}`"
-    yield "data", f"`{config.datapool.id}`"
+    yield from (("algorithm", f"`{config.alg.id}`"), ("data", f"`{config.datapool.id}`"))
     if isinstance(config, OnPolicyConfig):
         yield "reward", f"`{config.reward_fn.id}`"
     if isinstance(config, PolicyRunConfig):
@@ -160,12 +142,7 @@ def _without_local_paths(value: Any) -> Any:
 
 
 def push_to_hub(
-    run: Path,
-    repo_id: str,
-    private: bool = False,
-    dry_run: bool = False,
-    prior_only: bool = False,
-    trust: bool = False,
+    run: Path, repo_id: str, private: bool = False, dry_run: bool = False, prior_only: bool = False, trust: bool = False
 ) -> None:
     """Write a model card into a run's ``model/``, and upload the folder."""
     run, console = run.expanduser(), Console()
@@ -208,3 +185,66 @@ def _upload(folder: Path, repo_id: str, private: bool) -> Any:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+_N_TEXTS, _N_TOKENS = 8, 16  # random texts, to measure with
+
+
+@torch.no_grad()
+def merged_adapters(run: Path) -> Finding:
+    """Check that adapters were merged only into weights that no other layer shares. No code of the run is run."""
+    config = read_text_config(run)
+    folder = model_folder(run)
+    if not (folder / ADAPTER_FOLDER).is_dir():
+        return Finding("pass", f"{folder} has the weights that were trained: there are no adapters")
+    auto_class: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    hint = "Pass a complete run."
+    published = load_model(auto_class, str(folder), "language model", hint, with_values=True, dtype=torch.float32)
+    names, trained = _as_trained(copy.deepcopy(published), folder / ADAPTER_FOLDER)
+    if not names:
+        return Finding("pass", f"{folder} is the model that was trained: no layers share merged adapters")
+    difference = (_log_probs(published.eval()) - _log_probs(trained.eval())).abs().max()
+    measured = (
+        f"{folder} is not the model that was trained: the adapters of {', '.join(names)} were merged into weights that "
+        f"other layers share, which changes log-probabilities by up to {float(difference):.2g} nats"
+    )
+    advice = f"use the initial model with {folder / ADAPTER_FOLDER} (peft), or train again; then export or push again"
+    return Finding("fail" if difference > 1e-3 else "pass", measured, advice)
+
+
+def _as_trained(model: PreTrainedModel, adapter: Path) -> tuple[list[str], PreTrainedModel]:
+    """The model in which each layer has its own adapters, and the names of layers with adapters in shared weights.
+
+    Adapters that were merged into weights of several layers are taken back.
+    """
+    from peft import PeftModel
+    from peft.tuners.lora import LoraLayer
+
+    sharing: dict[int, list[Any]] = defaultdict(list)
+    for module in model.modules():
+        if isinstance(weight := getattr(module, "weight", None), Tensor):
+            sharing[id(weight)].append(module)
+    shared = [layers for layers in sharing.values() if len(layers) > 1]
+    merged = [layers[0].weight.clone() for layers in shared]  # peft's file may have the initial weights, too
+    peft_model = PeftModel.from_pretrained(model, str(adapter))
+    names: list[str] = []
+    changes: dict[nn.Module, Tensor] = {}
+    adapted: dict[str, Any] = {name: each for name, each in model.named_modules() if isinstance(each, LoraLayer)}
+    for name, layer in adapted.items():
+        if any(layer.get_base_layer() in layers for layers in shared):
+            names.append(name)
+            changes[layer.get_base_layer()] = layer.get_delta_weight("default")
+    for layers, weight in zip(shared, merged, strict=True):
+        initial = weight - sum(changes.get(layer, 0.0) for layer in layers)
+        for layer in layers:
+            layer.weight = nn.Parameter(initial + changes.get(layer, 0.0), requires_grad=False)
+    return names, peft_model.unload()
+
+
+def _log_probs(model: PreTrainedModel) -> Tensor:
+    """Log-probabilities of all tokens after each token of random texts. Shape (texts, tokens, V)."""
+    shape, generator = (_N_TEXTS, _N_TOKENS), torch.Generator().manual_seed(0)
+    ids = torch.randint(embedding_rows(model), shape, generator=generator)
+    inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})}
+    logits: Tensor = model(**inputs).logits
+    return logits.float().log_softmax(dim=-1)

@@ -12,7 +12,7 @@ import math
 import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from rl4dialog.inference.offline_evaluation import make_folder
 from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.runs.plots import plot_correlations
 from rl4dialog.runs.progress import Progress
-from rl4dialog.runs.summary import format_number, is_headline, table_style
+from rl4dialog.runs.summary import format_interval, format_number, is_headline, table_style
 from rl4dialog.scores.base import mean_of_known
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
@@ -65,7 +65,6 @@ def correlate(
     ratings: Sequence[float],
     groups: Sequence[int] | None = None,
     n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
 ) -> Correlation:
     """Correlate scores with ratings, NaN where there is none, with the percentile bootstrap over groups.
 
@@ -91,7 +90,7 @@ def correlate(
     found = Correlation(n, spearman(x, y), kendall_tau_b(x, y))
     if n_groups < MIN_GROUPS or n_resamples == 0:
         return found
-    first, second = bootstrap_intervals(of_groups, n_groups, n_resamples=n_resamples, seed=seed)
+    first, second = bootstrap_intervals(of_groups, n_groups, n_resamples=n_resamples)
     return replace(found, spearman_interval=first, kendall_interval=second)
 
 
@@ -174,7 +173,17 @@ def _part_scores(part: RewardPart, scorer: Scorer, talks: Sequence[Talk]) -> Sco
     if names_needing([part], "tokens"):
         return Scores(part.name, problem="it needs the tokens of replies, and these are texts")
     of_conversation = isinstance(part.function, (ConversationReward, BatchedConversationReward))
-    replies = _finished_replies(talks, only_last_is_done=of_conversation)
+    rows = [(talk, reply) for talk in talks for reply in talk.replies]
+    replies = FinishedReplies(
+        [reply.prompt for _, reply in rows],
+        [reply.text for _, reply in rows],
+        [reply.references for _, reply in rows],
+        [reply.meta_info for _, reply in rows],
+        [talk.dialogue.id for talk, _ in rows],
+        [not of_conversation or reply is talk.replies[-1] for talk, reply in rows],
+        # The conversation after each turn: up to the answer to each of the agent's replies.
+        [replace(t.dialogue, turns=t.dialogue.turns[:end]) for t in talks for end in t.dialogue.turn_bounds[1:]],
+    )
     try:
         values = replace(scorer, parts=[part]).values(replies)[part.name]
     except RL4DialogError as error:
@@ -185,24 +194,6 @@ def _part_scores(part: RewardPart, scorer: Scorer, talks: Sequence[Talk]) -> Sco
     if of_conversation:
         return Scores(part.name, [sum(each) for each in of_talks])
     return Scores(part.name, [sum(each) / len(each) if each else math.nan for each in of_talks])
-
-
-def _finished_replies(talks: Sequence[Talk], only_last_is_done: bool) -> FinishedReplies:
-    rows = [(talk, reply) for talk in talks for reply in talk.replies]
-    return FinishedReplies(
-        [reply.prompt for _, reply in rows],
-        [reply.text for _, reply in rows],
-        [reply.references for _, reply in rows],
-        [reply.meta_info for _, reply in rows],
-        [talk.dialogue.id for talk, _ in rows],
-        [not only_last_is_done or reply is talk.replies[-1] for talk, reply in rows],
-        # The conversation after each turn: up to the answer to each of the agent's replies.
-        [
-            replace(talk.dialogue, turns=talk.dialogue.turns[:end])
-            for talk in talks
-            for end in talk.dialogue.turn_bounds[1:]
-        ],
-    )
 
 
 def _reason(error: Exception) -> str:
@@ -250,10 +241,7 @@ def drawn(rated: Sequence[RatedDialogue], n: int | None, seed: int) -> Sequence[
 
 
 def validate(
-    config: TextConfig,
-    rated: Sequence[RatedDialogue],
-    ratings: Sequence[str] = (),
-    n_resamples: int = N_RESAMPLES,
+    config: TextConfig, rated: Sequence[RatedDialogue], ratings: Sequence[str] = (), n_resamples: int = N_RESAMPLES
 ) -> Validation:
     """Compute all scores of a config on rated dialogues, and their correlations with the ratings."""
     known = list(dict.fromkeys(name for each in rated for name in each.ratings))
@@ -305,8 +293,8 @@ def _of_systems(
     return correlate(means[0], means[1], n_resamples=0)
 
 
-# File systems allow 255 bytes; a character has up to 4.
-_MAX_NAME_LENGTH = 50
+_MAX_NAME_LENGTH = 50  # file systems allow 255 bytes; a character has up to 4
+_UNKNOWN = Interval(math.nan, math.nan)
 
 
 def write_validation(validation: Validation, folder: Path, about: dict[str, Any]) -> None:
@@ -316,11 +304,7 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
     _write_table(folder / "correlations.csv", list(rows[0]) if rows else ["score"], (row.values() for row in rows))
     left_out = {column.name: column.problem for column in validation.scores if column.problem}
     counts = {"n": len(validation.rated), "n_systems": len(validation.systems), "not_computed": left_out}
-    records = [
-        {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
-        for row in rows
-    ]
-    write_json(folder / "correlations.json", {**about, **counts, "correlations": records})
+    write_json(folder / "correlations.json", {**about, **counts, "correlations": rows})
     columns: dict[str, Sequence[Any]] = {
         "id": [each.dialogue.id for each in validation.rated],
         "conversation": [each.conversation for each in validation.rated],
@@ -332,8 +316,8 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
     names: set[str] = set()
     for rating in validation.ratings:
         found = [(each.score, each.correlation) for each in _ordered(validation, rating)]
-        bars = [(score, each.spearman, _bounds(each.spearman_interval)) for score, each in found if not each.problem]
-        if bars:
+        known = [(score, each, each.spearman_interval or _UNKNOWN) for score, each in found if not each.problem]
+        if bars := [(score, each.spearman, (limits.low, limits.high)) for score, each, limits in known]:
             name = "".join(c if c.isalnum() else "_" for c in rating)[:_MAX_NAME_LENGTH]
             while name in names:
                 name += "_"
@@ -366,8 +350,12 @@ def print_validation(validation: Validation) -> None:
         if with_systems:
             table.add_column(f"Spearman of {n_systems} systems", justify="right")
         for each in ordered:
-            if each.correlation.problem is None:
-                table.add_row(*map(Text, _cells(each, with_systems)))
+            if (found := each.correlation).problem is None:
+                cells = [format_number(found.spearman, "+"), format_interval(found.spearman_interval, "+")]
+                cells += [format_number(found.kendall, "+"), format_interval(found.kendall_interval, "+"), str(found.n)]
+                if with_systems:
+                    cells.append(format_number(each.of_systems.spearman if each.of_systems else None, "+"))
+                table.add_row(Text(each.score), *cells)
         console.print(table)
         for each in ordered:
             if each.correlation.problem:
@@ -385,35 +373,11 @@ def _ordered(validation: Validation, rating: str) -> list[Agreement]:
     return sorted(of_rating, key=lambda each: -abs(np.nan_to_num(each.correlation.spearman)))
 
 
-def _cells(agreement: Agreement, with_systems: bool) -> list[str]:
-    found = agreement.correlation
-    cells = [
-        agreement.score,
-        format_number(found.spearman, "+"),
-        _shown(found.spearman_interval),
-        format_number(found.kendall, "+"),
-        _shown(found.kendall_interval),
-        str(found.n),
-    ]
-    if with_systems:
-        cells.append("-" if agreement.of_systems is None else format_number(agreement.of_systems.spearman, "+"))
-    return cells
-
-
-def _shown(interval: Interval | None) -> str:
-    return "-" if interval is None else f"{interval.low:+.2f} to {interval.high:+.2f}"
-
-
 def _record(agreement: Agreement) -> dict[str, Any]:
-    found = agreement.correlation
+    found, systems = agreement.correlation, agreement.of_systems or Correlation(0)
     row: dict[str, Any] = {"score": agreement.score, "rating": agreement.rating, "n": found.n}
     for name in ("spearman", "kendall"):
-        low, high = _bounds(getattr(found, f"{name}_interval"))
-        row |= {name: getattr(found, name), f"{name}_low": low, f"{name}_high": high}
-    systems = agreement.of_systems or Correlation(0)
-    row |= {f"systems_{name}": asdict(systems)[name] for name in ("spearman", "kendall")}
+        interval = getattr(found, f"{name}_interval") or _UNKNOWN
+        row |= {name: getattr(found, name), f"{name}_low": interval.low, f"{name}_high": interval.high}
+    row |= {"systems_spearman": systems.spearman, "systems_kendall": systems.kendall}
     return {**row, "problem": found.problem or ""}
-
-
-def _bounds(interval: Interval | None) -> tuple[float, float]:
-    return (math.nan, math.nan) if interval is None else (interval.low, interval.high)

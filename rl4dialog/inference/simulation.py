@@ -1,29 +1,34 @@
-"""Writes conversations of a trained model, of a scripted player, or of a person who plays, with the run's partner."""
+"""Writes replies to a file of prompts, and conversations of a model or of players with the run's partner, to files.
+
+A rerun command continues its file after an interruption.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
 from rich.text import Text
 
-from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import RunConfig, text_config
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
 from rl4dialog.core.files import ContinuedFile, Record, to_plain
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.data.conversations.record import ROLES, logged_record
-from rl4dialog.data.dialogue_text import persona_in
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.messages import read_messages, render_messages
+from rl4dialog.data.rows import Row, read_lines, read_rows, table_suffix
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.rollouts.conversing import Conversing
@@ -31,14 +36,108 @@ from rl4dialog.rollouts.talk import Talk, with_tokens
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.summary import format_number, number_table
 from rl4dialog.scores.conversation import ConversationMetric
-from rl4dialog.serving.terminal import PlayTerminal, ReadLine, Stopped, Write
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.text.prompts import encode_reply
 from rl4dialog.text.tokenizer import tokenizer_hash
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.conversations import build_conversing, chosen_partners, plays_itself
 from rl4dialog.training.evaluation import is_kept
 from rl4dialog.training.random_state import random_states_kept
+
+_logger = logging.getLogger(__name__)
+_COLUMNS = ("prompt", "messages", "history")
+
+
+class PromptLine(NamedTuple):
+    """A prompt, and the fields of its line (none for a line of text)."""
+
+    prompt: str
+    given: Mapping[str, Any]
+
+
+def read_prompts(path: Path, dialogue_format: DialogueFormat | None, persona: str | None = None) -> list[PromptLine]:
+    """Read all prompts of a file.
+
+    In a ``.txt`` file, each line is a prompt, used verbatim. In a ``.jsonl`` file, each line is an object with
+    ``prompt`` (used verbatim), ``messages`` (with role and content) or ``history`` (texts, oldest first).
+    """
+    suffix = table_suffix(path)
+    if suffix == ".txt":
+        found = [PromptLine(line, {}) for line in read_lines(path)]
+    elif suffix == ".jsonl":
+        found = [PromptLine(_prompt(row, dialogue_format, persona), row.values) for row in read_rows(path)]
+    else:
+        raise DataError(f"{path} has an unknown format; prompts must be in a .txt or .jsonl file")
+    if not found:
+        raise DataError(f"{path} contains no prompts")
+    uses_template = dialogue_format is not None and dialogue_format.name == "chat_template"
+    reserved = dialogue_format.reserved if dialogue_format is not None and uses_template else ()
+    if reserved and not any(token in line.prompt for line in found for token in reserved):
+        _logger.warning(
+            "%s: its prompts are used verbatim, without the chat template that the run was trained with; use "
+            "history: [TEXT] instead of prompt to apply the template",
+            path,
+        )
+    elif persona and not any(persona in line.prompt for line in found):
+        _logger.warning(
+            "%s: its prompts do not begin with %r, as all prompts of the training did; use history: [TEXT], which does",
+            path,
+            persona,
+        )
+    return found
+
+
+def _prompt(row: Row, dialogue_format: DialogueFormat | None, persona: str | None) -> str:
+    given = [column for column in _COLUMNS if column in row]
+    if len(given) != 1:
+        wrong = " and ".join(given) or f"none of them (columns: {', '.join(row.values) or 'none'})"
+        raise row.error(f"needs exactly one of the columns {', '.join(_COLUMNS)}, and has {wrong}")
+    if given == ["prompt"]:
+        return row.text("prompt")
+    if dialogue_format is None:
+        raise row.error(f"{given[0]} needs a dialogue format, which the run's datapool does not have; use prompt")
+    if given == ["history"]:
+        return dialogue_format.prompt(dialogue_format.context(row.texts("history")), persona)
+    return render_messages(read_messages(row, "messages"), row, dialogue_format, persona)[0]
+
+
+class ReplyFile(ContinuedFile):
+    """A ``.jsonl`` file with a reply to each prompt, in order."""
+
+    def __init__(self, path: Path, prompts: Sequence[PromptLine]) -> None:
+        self._prompts = prompts
+        super().__init__(path, self._after, "a reply to prompt {} of the input")
+
+    def append(self, reply: str) -> None:
+        line = self._prompts[self.n_done]
+        self.write({**line.given, "prompt": line.prompt, "reply": reply})
+
+    def _after(self, record: Record, n_done: int) -> int | None:
+        is_reply = "reply" in record and n_done < len(self._prompts)
+        return n_done + 1 if is_reply and record.get("prompt") == self._prompts[n_done].prompt else None
+
+
+def reply_to_file(
+    loaded: LoadedPolicy, prompts: Path, replies: Path, overrides: Sequence[str] = (), batch_size: int | None = None
+) -> int:
+    """Write a reply to each prompt of a file, except prompts that already have one.
+
+    Every batch has its own seed, so an interruption does not change any reply.
+    """
+    kwargs = apply_overrides(dict(loaded.generation_kwargs), overrides)
+    GenerationSettings.from_kwargs(kwargs)
+    lines = read_prompts(prompts, loaded.dialogue_format, loaded.persona)
+    size = batch_size or loaded.config.train_evaluation.eval_batch_size
+    with ReplyFile(replies, lines) as file:
+        n_before = file.n_done
+        with Progress("Replying", "prompt", len(lines), n_before, line_every_s=30.0) as progress:
+            for start in range(n_before - n_before % size, len(lines), size):
+                batch = [line.prompt for line in lines[start : start + size]]
+                seed = derive_seed(loaded.config.seed, "replies", start)
+                answers = loaded.generate(batch, batch_size=size, seed=seed, **kwargs)
+                for reply in answers[file.n_done - start :]:
+                    file.append(reply)
+                    progress.advance()
+        return file.n_done - n_before
 
 
 class WithoutModel(Assembly):
@@ -66,63 +165,60 @@ class WithoutModel(Assembly):
         return build_conversing(self.config, self.texts, self.scorer)
 
 
-@dataclass(frozen=True)
-class Simulation:
-    """What to simulate: conversations about the samples of a split, repeated with other seeds if there are fewer."""
-
-    loaded: LoadedPolicy | WithoutModel  # the policy, with the config of the conversations
-    split: str  # ``train``, ``val`` or ``test``
-    n: int
-    seed: int
-    agent: str  # name of the speaker, written to the file
-    new_player: Callable[[], Player] | None = None  # makes players that speak instead of the policy
-    overrides: Sequence[str] = ()  # overrides of the sampling settings of the run's evaluations, as ``key=value``
-    batch_size: int | None = None  # conversations at the same time; by default as in evaluations
-    after: Callable[[Talk], None] | None = None  # called with each conversation, instead of showing the progress
-
-    def sample(self, number: int) -> Sample:
-        pool = self.loaded.data.pools[self.split]
-        return pool[number % len(pool)][0]
-
-    def about(self, number: int) -> dict[str, Any]:
-        """The fields that identify a conversation in the file."""
-        seed = derive_seed(self.seed, "simulation", number)
-        return {"sample_id": self.sample(number).id, "seed": seed, "system": self.agent}
-
-
-def simulate_to_file(simulation: Simulation, path: Path) -> int:
+def simulate_to_file(
+    loaded: LoadedPolicy | WithoutModel,
+    path: Path,
+    split: str,
+    n: int,
+    seed: int,
+    agent: str,
+    new_player: Callable[[], Player] | None = None,
+    overrides: Sequence[str] = (),
+    after: Callable[[Talk], None] | None = None,
+) -> int:
     """Write conversations as a log, which the datapools ``conversations`` and ``conversational`` read; print a table.
 
     Each line is a record of :func:`~rl4dialog.data.conversations.record.logged_record`, with token ids and rewards and,
     unless a player spoke, log-probabilities. ``return`` is the sum of the rewards, or ``null`` if the run scores no
-    conversations. ``sample_id``, ``seed`` and ``system`` identify the conversation.
+    conversations. ``sample_id``, ``seed`` and ``system``, the name of the agent, identify the conversation.
 
+    Conversations are about the samples of a split, repeated with other seeds if there are fewer. New players speak
+    instead of the policy. The overrides are those of the sampling settings of the run's evaluations, as ``key=value``.
+    `after` is called with each conversation, of which there is one at a time, instead of showing the progress.
     Conversations whose reward or partner failed are left out if the run masks such failures.
     """
-    loaded = simulation.loaded
     config, tokenizer = loaded.config, tokenizer_hash(loaded.texts.tokenizer)
-    kwargs = apply_overrides(dict(loaded.generation_kwargs), simulation.overrides)
+    kwargs = apply_overrides(dict(loaded.generation_kwargs), overrides)
     GenerationSettings.from_kwargs(kwargs, only_sampling=NOT_IN_CONVERSATIONS)
     is_scored = loaded.scorer is not None and config.train_evaluation.score_predictions
     conversing = _checked(loaded.conversing)
     bootstraps = config.env is not None and config.env.args.bootstrap_truncated
-    new_player = simulation.new_player
+    pool = loaded.data.pools[split]
+
+    def about(number: int) -> dict[str, Any]:
+        sample = pool[number % len(pool)][0]
+        return {"sample_id": sample.id, "seed": derive_seed(seed, "simulation", number), "system": agent}
 
     def lines(numbers: range) -> Iterator[Record | None]:
-        samples = [simulation.sample(number) for number in numbers]
-        seeds = [simulation.about(number)["seed"] for number in numbers]
+        samples = [pool[number % len(pool)][0] for number in numbers]
+        seeds = [about(number)["seed"] for number in numbers]
         players = None if new_player is None else [new_player() for _ in numbers]
         with random_states_kept():
-            torch.manual_seed(derive_seed(simulation.seed, "simulation", "batch", numbers.start))
+            torch.manual_seed(derive_seed(seed, "simulation", "batch", numbers.start))
             talks = conversing(loaded.policy, samples, seeds, players, **kwargs)
         for number, talk in zip(numbers, talks, strict=True):
-            if simulation.after is not None:
-                simulation.after(talk)
-            kept = is_kept(talk, config)
-            yield conversation_line(number, talk, tokenizer, bootstraps, is_scored) if kept else None
+            if after is not None:
+                after(talk)
+            if not is_kept(talk, config):
+                yield None
+                continue
+            is_cut = bootstraps and talk.dialogue.ended_by == "length"
+            dialogue = with_tokens(replace(talk.dialogue, id=number), talk.replies, tokenizer, is_cut)
+            record: dict[str, Any] = to_plain(logged_record(dialogue))
+            yield {**record, "return": talk.total if is_scored else None}
 
-    size = simulation.batch_size or config.train_evaluation.eval_batch_size
-    return write_simulated(path, simulation.n, size, simulation.about, lines, is_scored, simulation.after is not None)
+    size = config.train_evaluation.eval_batch_size if after is None else 1
+    return write_simulated(path, n, size, about, lines, is_scored, after is not None)
 
 
 def write_simulated(
@@ -131,7 +227,7 @@ def write_simulated(
     size: int,
     about: Callable[[int], dict[str, Any]],
     lines: Callable[[range], Iterable[Record | None]],
-    is_scored: bool = True,
+    is_scored: bool,
     is_quiet: bool = False,
 ) -> int:
     """Hold n conversations in batches, write them, and print a table; returns how many were written.
@@ -186,16 +282,6 @@ def _checked(conversing: Conversing | None) -> Conversing:
     return conversing
 
 
-def conversation_line(
-    number: int, talk: Talk, tokenizer: str, bootstraps: bool, is_scored: bool = True
-) -> dict[str, Any]:
-    """Fields of a line that contain the conversation; its number becomes its id."""
-    is_cut = bootstraps and talk.dialogue.ended_by == "length"
-    dialogue = with_tokens(talk.dialogue, talk.replies, tokenizer, is_cut)
-    record: dict[str, Any] = to_plain(logged_record(replace(dialogue, id=number)))
-    return {**record, "return": talk.total if is_scored else None}
-
-
 def print_simulation(dialogues: Sequence[Dialogue], is_scored: bool) -> None:
     """Print length, return, outcome and end of conversations."""
     console = Console()
@@ -233,57 +319,3 @@ def simulated_dialogue(record: Record) -> Dialogue:
         for message in said
     )
     return Dialogue(record["sample_id"], turns, outcome=record["outcome"], ended_by=record["ended_by"])
-
-
-class ModelHints(Player):
-    """Says what a trained model would say."""
-
-    def __init__(self, loaded: LoadedPolicy) -> None:
-        if loaded.dialogue_format is None:
-            raise ConfigError(f"--hint: datapool {loaded.config.datapool.id!r} of the run contains no dialogues")
-        self._loaded, self._format = loaded, loaded.dialogue_format
-
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
-        self._persona, self._seed = persona_in(meta_info), seed
-
-    def say(self, history: list[str]) -> str:
-        prompt = self._format.prompt(self._format.context(history), self._persona)
-        return self._loaded.generate(prompt, seed=derive_seed(self._seed, "hint", len(history)))
-
-
-def play_in_terminal(
-    run: LoadedPolicy | WithoutModel,
-    hint: Player | None,
-    split: str,
-    n: int | None,
-    seed: int,
-    path: Path,
-    read_line: ReadLine,
-    write: Write,
-) -> None:
-    """Let a person play games about the samples of a split, after those that are in the file."""
-    partners = chosen_partners(run.config)
-    rules = PartnerRegistry.describe(partners[-1][0].id)[0] if partners else ""
-    write(f"You are the agent. The partner: {rules}\n")
-    terminal = PlayTerminal(_check(run), hint, read_line, write)
-    n_games = n or len(run.data.pools[split])
-    simulation = Simulation(run, split, n_games, seed, "person", lambda: terminal, (), 1, terminal.finish)
-    with suppress(Stopped):
-        simulate_to_file(simulation, path)
-    n_done = len(path.read_bytes().splitlines())
-    write(f"{n_done} of {n_games} games are in {path}; the same command continues after them.\n")
-
-
-def _check(run: LoadedPolicy | WithoutModel) -> Callable[[str], None]:
-    """What refuses a text that the tokens of the run's replies cannot write."""
-    tokenizer, n_tokens, end = run.tokenizer, run.lengths.reply, run.policy.end_of_turn
-    dialogue_format = run.data.pools["train"].dialogue_format
-
-    def check(text: str) -> None:
-        if dialogue_format is not None:
-            dialogue_format.check_said(text)
-        heard = end.reply_text(encode_reply(tokenizer, text, None, n_tokens))
-        if "".join(heard.split()) != "".join(text.split()):
-            raise ConfigError(f"this would be read as {heard!r} in the run's tokens, of which a reply has {n_tokens}")
-
-    return check

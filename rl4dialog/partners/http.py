@@ -6,10 +6,9 @@ import asyncio
 import functools
 import json
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -30,11 +29,13 @@ _MAX_REQUESTS = 8  # at a time, of a process
 class ServerPartner(Partner):
     """A partner behind a server: all environments of a process send their requests before the first one waits."""
 
+    _url: str
+    _session = ""  # what names the conversation in messages
     waits = True
     unrepeatable = "its server may answer the same conversation differently"
 
     def __init__(self, calls: AsyncCalls) -> None:
-        self._calls, self._slots = calls, _Slots(calls.concurrency)
+        self._calls, self._slots = calls, uuid.uuid4().hex  # copies share the limit of concurrent requests
         self._expected: tuple[list[str], Future[Any]] | None = None
 
     @abstractmethod
@@ -45,16 +46,13 @@ class ServerPartner(Partner):
     def _read(self, answer: Any) -> PartnerReply:
         """The reply in an answer."""
 
-    @abstractmethod
-    def _failure(self, error: Exception) -> str:
-        """Describe the failure of a request, before the number of attempts in brackets."""
-
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._forget()
 
     def expect(self, history: list[str]) -> None:
         self._forget()
-        self._expected = history, in_background(self._calls.attempt(self._call(history), self._slots.semaphore))
+        slots = _slots(self._slots, self._calls.concurrency)
+        self._expected = history, in_background(self._calls.attempt(self._call(history), slots))
 
     def open(self) -> PartnerReply:
         return self.reply([])
@@ -66,7 +64,11 @@ class ServerPartner(Partner):
         try:
             return self._read(self._expected[1].result())
         except Exception as error:
-            return PartnerReply(failed=f"{self._failure(error)}{self._calls.attempts(error)})")
+            reason = str(error)
+            if not isinstance(error, (EndpointError, ConfigError)):
+                kind = "" if isinstance(error, TimeoutError) else f"{type(error).__name__}: "
+                reason = f"{self._url} failed: {kind}{error}"
+            return PartnerReply(failed=f"{reason} ({self._session}{self._calls.attempts(error)})")
         finally:
             self._forget()  # also if the time limit of the environment interrupts the wait
 
@@ -79,21 +81,11 @@ class ServerPartner(Partner):
         self._expected = None
 
 
-class _Slots:
-    """The limit of concurrent requests, which the copies of a partner in a process share."""
-
-    def __init__(self, n: int) -> None:
-        self._n = n
-
-    @functools.cached_property
-    def semaphore(self) -> asyncio.Semaphore:
-        return asyncio.Semaphore(self._n)
-
-    def __deepcopy__(self, memo: object) -> _Slots:
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_n": self._n}
+@functools.cache
+def _slots(name: str, n: int) -> asyncio.Semaphore:
+    """The limit of concurrent requests of this name in this process."""
+    del name
+    return asyncio.Semaphore(n)
 
 
 class HttpPartner(ServerPartner):
@@ -158,19 +150,20 @@ class HttpPartner(ServerPartner):
             raise ConfigError(f"partner 'http': {', '.join(names)} cannot be set with protocol: {protocol}")
         self.pays, self.can_open, self.gives_references = pays, can_open, gives_references
         self.outcomes = tuple(outcomes or ())
-        self._protocol: Protocol = (
+        self._protocol = (
             JsonProtocol(meta_keys, self.outcomes)
             if protocol == "json"
             else VisdialRlProtocol(generation_kwargs or {"inference": "greedy", "beamSize": 1})
         )
-        super().__init__(AsyncCalls(_MAX_REQUESTS, timeout_s, retries, retry_wait_s))
-        self._url, self._session = url, ""
+        super().__init__(AsyncCalls(_MAX_REQUESTS, timeout_s, retries, retry_wait_s, key="env.args.partner.args"))
+        self._url = url
         self._outcome: Mapping[str, float] = {}
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         super().reset(meta_info, seed)
-        self._session, self._outcome = uuid.uuid4().hex, {}
-        self._protocol.begin(self._session, seed, meta_info)
+        name = uuid.uuid4().hex
+        self._session, self._outcome = f"session {name}, ", {}
+        self._protocol.begin(name, seed, meta_info)
 
     def outcome(self) -> Mapping[str, float]:
         return self._outcome
@@ -178,20 +171,11 @@ class HttpPartner(ServerPartner):
     def _call(self, history: list[str]) -> Call:
         return functools.partial(self._ask, self._protocol.request(history))
 
-    def _read(self, answer: Answer) -> PartnerReply:
-        self._outcome = answer.outcome
-        return answer.reply
+    def _read(self, answer: _Answer) -> PartnerReply:
+        reply, self._outcome = answer
+        return reply
 
-    def _failure(self, error: Exception) -> str:
-        if isinstance(error, EndpointError):
-            reason = str(error)
-        elif isinstance(error, TimeoutError):
-            reason = f"{self._url} did not answer within its timeout_s of {self._calls.timeout_s:g}"
-        else:
-            reason = f"{self._url} failed: {type(error).__name__}: {error}"
-        return f"{reason} (session {self._session}, "
-
-    async def _ask(self, request: dict[str, Any]) -> Answer:
+    async def _ask(self, request: dict[str, Any]) -> _Answer:
         response, body = await send(self._url, **request)
         if not response.is_success:
             raise refusal(self._url, response, shown(body.decode(errors="replace"), _MAX_SHOWN))
@@ -201,28 +185,7 @@ class HttpPartner(ServerPartner):
             raise type(error)(f"{self._url} {error}") from None
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A server's answer: the partner's reply, and what it makes of the conversation so far."""
-
-    reply: PartnerReply
-    outcome: Mapping[str, float] = field(default_factory=dict)
-
-
-class Protocol(ABC):
-    """Requests and answers of one kind of server."""
-
-    @abstractmethod
-    def begin(self, session: str, seed: int, meta_data: Mapping[str, Any]) -> None:
-        """Start a conversation; DataError if the sample's ``meta_data`` cannot be sent."""
-
-    @abstractmethod
-    def request(self, history: Sequence[str]) -> dict[str, Any]:
-        """The arguments of httpx for a request, after these utterances."""
-
-    @abstractmethod
-    def read(self, body: bytes) -> Answer:
-        """Read an answer; a message of an ``EndpointError`` continues a sentence that starts with the address."""
+_Answer = tuple[PartnerReply, Mapping[str, float]]  # of a server, with the outcome of the conversation so far
 
 
 class _AnswerInJson(TypedDict):
@@ -236,8 +199,12 @@ class _AnswerInJson(TypedDict):
     references: NotRequired[list[str]]
 
 
-class JsonProtocol(Protocol):
-    """One JSON object per request and answer, with these keys of the meta data and of the outcome."""
+class JsonProtocol:
+    """One JSON object per request and answer, with these keys of the meta data and of the outcome.
+
+    ``request`` returns the arguments of httpx. Messages of an ``EndpointError`` of ``read`` continue a sentence that
+    starts with the address.
+    """
 
     _answers: TypeAdapter[_AnswerInJson] = TypeAdapter(_AnswerInJson)
 
@@ -245,7 +212,7 @@ class JsonProtocol(Protocol):
         self._meta_keys, self._outcomes = meta_keys, outcomes
 
     def begin(self, session: str, seed: int, meta_data: Mapping[str, Any]) -> None:
-        keys = meta_data.keys() if self._meta_keys is None else self._meta_keys
+        keys = meta_data if self._meta_keys is None else self._meta_keys
         if missing := [key for key in keys if key not in meta_data]:
             raise DataError(
                 f"partner 'http' sends meta_data[{missing[0]!r}] of each sample (meta_keys), which is missing; the "
@@ -259,7 +226,7 @@ class JsonProtocol(Protocol):
         body = json.dumps({**self._about, "history": list(history)})
         return {"content": body.encode(), "headers": {"Content-Type": "application/json"}}
 
-    def read(self, body: bytes) -> Answer:
+    def read(self, body: bytes) -> _Answer:
         value = _from_json(body)
         try:
             answer = self._answers.validate_python(value)
@@ -273,13 +240,11 @@ class JsonProtocol(Protocol):
                 f"returned the outcome {shown(outcome)}, without {missing[0]!r} of the argument outcomes"
             )
         info = {"references": answer["references"]} if "references" in answer else {}
-        reply = PartnerReply(
-            answer["text"], reward=answer.get("reward", 0.0), info=info, leaves=answer.get("over", False)
-        )
-        return Answer(reply, outcome)
+        reward, leaves = answer.get("reward", 0.0), answer.get("over", False)
+        return PartnerReply(answer["text"], reward=reward, info=info, leaves=leaves), outcome
 
 
-class VisdialRlProtocol(Protocol):
+class VisdialRlProtocol:
     """The server of visdial-rl that ILQL's visual dialogue task asks (routes ``/step_rank`` and ``/step``).
 
     A request has the form fields ``history``, ``caption``, ``img_features`` and ``generation_kwargs``, all but the
@@ -288,6 +253,10 @@ class VisdialRlProtocol(Protocol):
 
     The fields were read in the public code of the server and of ILQL; a real server was not tried.
     """
+
+    _answers: TypeAdapter[tuple[str, float]] = TypeAdapter(
+        tuple[str, float], config=ConfigDict(strict=True, allow_inf_nan=False)
+    )
 
     def __init__(self, generation_kwargs: Mapping[str, Any]) -> None:
         self._generation_kwargs = json.dumps(dict(generation_kwargs))
@@ -313,21 +282,16 @@ class VisdialRlProtocol(Protocol):
             }
         }
 
-    def read(self, body: bytes) -> Answer:
+    def read(self, body: bytes) -> _Answer:
         value = _from_json(body)
         try:
-            text, reward = _VISDIAL_ANSWERS.validate_python(tuple(value) if isinstance(value, list) else value)
+            text, reward = self._answers.validate_python(tuple(value) if isinstance(value, list) else value)
         except ValidationError as error:
             problem = validation_message(error.errors(), value)
             raise FinalFailure(f"returned an invalid answer{problem}; it must be [text, reward]") from None
         if not text.strip():  # the roles in later requests follow from the order of the utterances
             raise FinalFailure("returned an answer without words")
-        return Answer(PartnerReply(text, reward=reward))
-
-
-_VISDIAL_ANSWERS: TypeAdapter[tuple[str, float]] = TypeAdapter(
-    tuple[str, float], config=ConfigDict(strict=True, allow_inf_nan=False)
-)
+        return PartnerReply(text, reward=reward), {}
 
 
 def _to_json(value: Any, what: str, fix: str) -> str:

@@ -91,19 +91,15 @@ class LanguageModelPartner(PartnerService):
         return self._policy.remembering_prompts()
 
 
-class LanguageModelSpeaker(Speaker):
+class LanguageModelSpeaker(LanguageModelPartner, Speaker):
     """A frozen language model, which reads the goal after its persona, and speaks in all conversations in one batch.
 
     Args:
         model_name: Folder or hub id of the model, such as ``model/`` of a supervised run on ``get_acquainted`` with
             ``goals_in_prompt``.
-        tokenizer_name: Folder or hub id of its tokenizer; by default that of the model.
-        architecture: ``causal`` for decoder-only models, ``seq2seq`` for encoder-decoders.
-        format: Format of its prompts: ``eou`` or ``chat_template``. Its own utterances are those of the assistant.
-        generation_kwargs: Sampling settings; by default it samples from the whole distribution.
-        max_prompt_length: Maximum length of its prompts, passed by the run.
-        max_length: Maximum number of tokens of an utterance, passed by the run.
     """
+
+    _who, _length_key = "speaker 'lm'", "env.args.max_utterance_length"
 
     def __init__(
         self,
@@ -115,24 +111,12 @@ class LanguageModelSpeaker(Speaker):
         max_prompt_length: Count = 192,
         max_length: Count = 32,
     ) -> None:
-        self._model = _Model(
-            model_name,
-            tokenizer_name,
-            architecture,
-            format,
-            "persona",
-            generation_kwargs,
-            max_prompt_length,
-            max_length,
-        )
+        lengths = max_prompt_length, max_length
+        super().__init__(model_name, tokenizer_name, architecture, format, "persona", generation_kwargs, *lengths)
 
     def speak(self, turns: Sequence[GoalTurn]) -> list[str]:
-        side = self._model.side
+        side = self.side
         personas = [with_goal(turn.meta_info.get("persona", ()), turn.goal.name) for turn in turns]
         read = [(turn.history, {"persona": text}) for turn, text in zip(turns, personas, strict=True)]
-        answers = self._model.answers(first_prompts(side, read))
+        answers = self.answers(first_prompts(side, read))
         return [PartnersSide(side).said(ids or ()) for ids in answers]
-
-
-class _Model(LanguageModelPartner):
-    _who, _length_key = "speaker 'lm'", "env.args.max_utterance_length"

@@ -81,7 +81,7 @@ class OpenAIPartner(ServerPartner):
         self._instructions, self._persona_key, self._opening_request = instructions, persona_key, opening_request
         super().__init__(AsyncCalls(concurrency, timeout_s, retries, retry_wait_s, key=_KEY))
         self._endpoint = ChatEndpoint(base_url, model, api_key_env, _KEY + ".{}", _KEY)
-        self._system, self._seed = "", 0
+        self._url = self._endpoint.url
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         super().reset(meta_info, seed)
@@ -99,18 +99,11 @@ class OpenAIPartner(ServerPartner):
     def _read(self, answer: str) -> PartnerReply:
         return PartnerReply(answer)
 
-    def _failure(self, error: Exception) -> str:
-        url = self._endpoint.url
-        if isinstance(error, (EndpointError, ConfigError)):
-            return f"{error} ("
-        reason = str(error) if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-        return f"{url} failed: {reason} ("
-
     async def _text(self, messages: list[dict[str, str]], **settings: Any) -> str:
         text = await self._endpoint.complete(messages, **settings)
         if not text.strip():
             raise EndpointError(
-                f"{self._endpoint.url} answered without text; {_KEY}.max_tokens may be too low for a model that thinks "
+                f"{self._url} answered without text; {_KEY}.max_tokens may be too low for a model that thinks "
                 f"before it answers"
             )
         return text.strip()

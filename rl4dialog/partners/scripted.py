@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from rl4dialog.core.errors import ConfigError, DataError, nearest_hint, shown
+from rl4dialog.core.errors import ConfigError, DataError, shown
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.tasks.turn_goals import GoalChoice, chosen_goals
@@ -39,21 +38,15 @@ class ScriptedPartner(Partner):
 
     def __init__(self, replies: Annotated[list[str], Field(min_length=1)] | None = None) -> None:
         self._given = replies
-        self._replies: list[str] = []
-        self._n_said = 0
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         given = self._given
         if given is None:
             given = sample_texts(meta_info, "partner_replies", "scripted", _SCRIPTED_HINT)
-        self._replies = given
-        self._n_said = 0
+        self._left = iter(given)
 
     def reply(self, history: list[str]) -> str | None:
-        if self._n_said >= len(self._replies):
-            return None
-        self._n_said += 1
-        return self._replies[self._n_said - 1]
+        return next(self._left, None)
 
 
 _REPLAY_HINT = (
@@ -72,11 +65,6 @@ class ReplayPartner(Partner):
     gives_references = True
     checks_samples = True
     unrepeatable = "it says the lines of one recorded dialogue, whatever the agent says, and nobody knows its others"
-
-    def __init__(self) -> None:
-        self._continuation: list[str] = []
-        self._labels: list[dict[str, Any]] = []
-        self._position = 0
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._continuation = sample_texts(meta_info, "continuation", "replay", _REPLAY_HINT)
@@ -123,7 +111,6 @@ class FactsPartner(Partner):
     ) -> None:
         self._key, self._otherwise = persona_key, otherwise
         self._goals = () if goals is None else chosen_goals(goals, "partner 'facts': goals")
-        self._facts: list[tuple[str, set[str]]] = []
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         facts = sample_texts(meta_info, self._key, "facts", _FACTS_HINT, at_least=1)
@@ -159,32 +146,13 @@ def _check_pattern(pattern: str) -> str:
 
 
 class Rule(TypedDict):
-    """A rule in YAML.
+    """A rule in YAML; `RulesPartner` explains the keys."""
 
-    Attributes:
-        pattern: Regular expression, searched in the agent's utterance; case is ignored.
-        replies: One reply, or several to choose from at random. ``{1}`` or ``{name}`` inserts a group of the match.
-        leaves: Whether the partner then ends the conversation.
-        reward: Reward of the agent for the utterance.
-    """
-
-    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # type: ignore[misc]
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # type: ignore[misc]
     pattern: Annotated[str, AfterValidator(_check_pattern)]
     replies: NotRequired[Texts]
     leaves: NotRequired[bool]
     reward: NotRequired[float]
-
-
-def _check_keys(rule: Any) -> Any:
-    """Name an unknown or missing key, which pydantic's own messages do not."""
-    if isinstance(rule, Mapping):
-        keys = Rule.__annotations__
-        for key in rule:
-            if key not in keys:
-                raise ValueError(f"unknown key {key!r}{nearest_hint(key, keys)} (accepted: {', '.join(keys)})")
-        if "pattern" not in rule:
-            raise ValueError("a rule needs the key 'pattern'")
-    return rule
 
 
 def _check_groups(rule: Rule) -> Rule:
@@ -199,7 +167,7 @@ def _check_groups(rule: Rule) -> Rule:
     return rule
 
 
-CheckedRule = Annotated[Rule, BeforeValidator(_check_keys), AfterValidator(_check_groups)]
+CheckedRule = Annotated[Rule, AfterValidator(_check_groups)]
 
 
 class RulesPartner(Partner):
@@ -227,7 +195,6 @@ class RulesPartner(Partner):
         if "" in patterns or len({*patterns}) < len(patterns):
             raise ConfigError("partner 'rules': a pattern is empty or listed twice, so rules after it never decide")
         self._rules, self._otherwise, self._opening = rules, _as_list(otherwise), _as_list(opening)
-        self._random = random.Random()
         self.can_open = bool(self._opening)
         self.pays = any(rule.get("reward") for rule in rules)
 

@@ -29,12 +29,10 @@ from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row
 from rl4dialog.policies.answering import PartialReply
 from rl4dialog.policies.generation import MIN_TEMPERATURE, NOT_IN_CONVERSATIONS, GenerationSettings
-from rl4dialog.serving.chat import ChatModel
+from rl4dialog.serving.chat import ChatAgent
 from rl4dialog.serving.server import Address, App, PageGuard
 
-_MAX_CHOICES = 16
-_MAX_STOPS = 4  # of OpenAI's API
-_MAX_STOP_LENGTH = 1000
+_MAX_CHOICES, _MAX_STOPS, _MAX_STOP_LENGTH = 16, 4, 1000  # 4 is OpenAI's
 # Keys about bookkeeping, and keys with the values that change nothing.
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
 _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
@@ -83,9 +81,7 @@ class _StreamOptions(BaseModel):
 
 _Stop = Annotated[str, StringConstraints(min_length=1, max_length=_MAX_STOP_LENGTH)]
 _Stops = Annotated[
-    list[_Stop],
-    Field(max_length=_MAX_STOPS),
-    BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
+    list[_Stop], Field(max_length=_MAX_STOPS), BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop)
 ]
 
 
@@ -119,7 +115,7 @@ class ChatRequest(NamedTuple):
     generation_kwargs: dict[str, Any]  # overrides of the model's sampling settings
 
 
-def parse_request(body: bytes, model: ChatModel, name: str) -> ChatRequest:
+def parse_request(body: bytes, model: ChatAgent, name: str) -> ChatRequest:
     """Parse the body of a request for a chat completion; ApiError if it cannot be answered."""
     asked = _validated(_object(body))
     if asked.model != name:
@@ -166,13 +162,9 @@ def _validated(found: dict[str, Any]) -> _Body:
     try:
         return _Body.model_validate(found)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0])
+        key = str(error.errors()[0]["loc"][0])
         problems = [problem for problem in error.errors() if problem["loc"][0] == key]
-        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            message = f"unknown key {key!r}; this server knows: {', '.join(_Body.model_fields)}"
-        else:
-            message = f"the request is invalid{validation_message(problems, found)}"
+        message = f"the request is invalid{validation_message(problems, found, list(_Body.model_fields))}"
         raise ApiError(message, param=key) from error
 
 
@@ -224,23 +216,21 @@ def _n_begun(text: str, stop: str) -> int:
 class Completions:
     """Answers requests with one model, one after the other."""
 
-    def __init__(self, model: ChatModel, name: str) -> None:
+    def __init__(self, model: ChatAgent, name: str) -> None:
         self._model, self._name = model, name
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replies")
 
     async def whole(self, request: ChatRequest) -> dict[str, Any]:
-        choices, n_tokens = [], 0
-        async with self._turn:
-            for index in range(request.n):
-                piece = Piece("", 0)
-                async with aclosing(self._pieces(request, index)) as pieces:
-                    async for piece in pieces:  # noqa: B007 (the last one counts)
-                        pass
-                message = {"role": "assistant", "content": piece.text, "refusal": None}
-                choices.append(_choice(index, piece.finish_reason, message=message))
-                n_tokens += piece.n_tokens
-        return {**self._head("chat.completion"), "choices": choices, "usage": _usage(request, n_tokens)}
+        last: dict[int, Piece] = {}
+        async with aclosing(self._pieces(request)) as pieces:
+            async for index, piece in pieces:
+                last[index] = piece
+        choices = [
+            _choice(index, piece.finish_reason, message={"role": "assistant", "content": piece.text, "refusal": None})
+            for index, piece in last.items()
+        ]
+        return {**self._head("chat.completion"), "choices": choices, "usage": _usage(request, last)}
 
     async def events(self, request: ChatRequest) -> AsyncIterator[str]:
         """Yield the answer to a request as server-sent events. An error is an event, too.
@@ -265,52 +255,50 @@ class Completions:
             generating.cancel()
 
     async def _events(self, request: ChatRequest) -> AsyncIterator[str]:
-        head = self._head("chat.completion.chunk")
-        n_tokens = 0
+        head, last, sent = self._head("chat.completion.chunk"), dict[int, Piece](), ""
 
         def event(index: int, delta: dict[str, str], finish_reason: str | None = None) -> str:
             return _event({**head, "choices": [_choice(index, finish_reason, delta=delta)]})
 
         try:
-            async with self._turn:
-                for index in range(request.n):
-                    yield event(index, {"role": "assistant", "content": ""})
-                    sent, piece = "", Piece("", 0)
-                    async with aclosing(self._pieces(request, index)) as pieces:
-                        async for piece in pieces:
-                            # A decoder may revise earlier text; then nothing more is sent until the end.
-                            if piece.text.startswith(sent) and piece.text != sent:
-                                yield event(index, {"content": piece.text[len(sent) :]})
-                                sent = piece.text
-                    if piece.text != sent:
-                        raise ApiError("the tokenizer revised text that was already sent; use stream: false", 500)
-                    yield event(index, {}, piece.finish_reason)
-                    n_tokens += piece.n_tokens
+            async with aclosing(self._pieces(request)) as pieces:
+                async for index, piece in pieces:
+                    if index not in last:
+                        yield event(index, {"role": "assistant", "content": ""})
+                        sent = ""
+                    last[index] = piece
+                    # A decoder may revise earlier text; then nothing more is sent until the end.
+                    if piece.text.startswith(sent) and piece.text != sent:
+                        yield event(index, {"content": piece.text[len(sent) :]})
+                        sent = piece.text
+                    if piece.finish_reason is not None:
+                        if piece.text != sent:
+                            raise ApiError("the tokenizer revised text that was already sent; use stream: false", 500)
+                        yield event(index, {}, piece.finish_reason)
         except ApiError as error:
             yield _event(error.body())
             return
         if request.include_usage:
-            yield _event({**head, "choices": [], "usage": _usage(request, n_tokens)})
+            yield _event({**head, "choices": [], "usage": _usage(request, last)})
         yield "data: [DONE]\n\n"
 
-    async def _pieces(self, request: ChatRequest, index: int) -> AsyncGenerator[Piece, None]:
-        """Generate a reply in the thread, a token at a time."""
-        seed = request.seed
-        if seed is not None and index:
-            seed = derive_seed(seed, "choice", index)
-        pieces = stopped(self._model.stream(request.prompt, seed, **request.generation_kwargs), request.stop)
+    async def _pieces(self, request: ChatRequest) -> AsyncGenerator[tuple[int, Piece], None]:
+        """Generate the replies in the thread, one after the other, a token at a time."""
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                piece = await loop.run_in_executor(self._thread, next, pieces, None)
-            except RL4DialogError as error:
-                raise ApiError(str(error), 500) from error
-            except Exception as error:
-                _logger.exception("a reply failed")
-                raise ApiError(f"{type(error).__name__}: {error}", 500) from error
-            if piece is None:
-                return
-            yield piece
+        async with self._turn:
+            for index in range(request.n):
+                seed = request.seed
+                if seed is not None and index:
+                    seed = derive_seed(seed, "choice", index)
+                pieces = stopped(self._model.stream(request.prompt, seed, **request.generation_kwargs), request.stop)
+                try:
+                    while (piece := await loop.run_in_executor(self._thread, next, pieces, None)) is not None:
+                        yield index, piece
+                except RL4DialogError as error:
+                    raise ApiError(str(error), 500) from error
+                except Exception as error:
+                    _logger.exception("a reply failed")
+                    raise ApiError(f"{type(error).__name__}: {error}", 500) from error
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self._name}
@@ -320,8 +308,8 @@ def _choice(index: int, finish_reason: str | None, **content: dict[str, Any]) ->
     return {"index": index, **content, "finish_reason": finish_reason, "logprobs": None}
 
 
-def _usage(request: ChatRequest, n_tokens: int) -> dict[str, int]:
-    n_prompt = request.n_prompt_tokens
+def _usage(request: ChatRequest, replies: Mapping[int, Piece]) -> dict[str, int]:
+    n_prompt, n_tokens = request.n_prompt_tokens, sum(piece.n_tokens for piece in replies.values())
     return {"prompt_tokens": n_prompt, "completion_tokens": n_tokens, "total_tokens": n_prompt + n_tokens}
 
 
@@ -348,7 +336,7 @@ def load_server() -> Any:
     return optional_module("uvicorn", "serve", "rl4dialog serve")
 
 
-def make_app(model: ChatModel, name: str, address: Address, api_key: str | None = None) -> App:
+def make_app(model: ChatAgent, name: str, address: Address, api_key: str | None = None) -> App:
     """The server's ASGI app; requests must send the API key if there is one."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
@@ -361,10 +349,9 @@ def make_app(model: ChatModel, name: str, address: Address, api_key: str | None 
 
     def failed(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
-            routes = "POST /v1/chat/completions, GET /v1/models"
-            error = ApiError(
-                f"{request.method} {request.url.path} is not supported; known: {routes}", error.status_code
-            )
+            known = "POST /v1/chat/completions, GET /v1/models"
+            what = f"{request.method} {request.url.path} is not supported; known: {known}"
+            error = ApiError(what, error.status_code)
         assert isinstance(error, ApiError)
         return JSONResponse(error.body(), error.status)
 
@@ -412,13 +399,13 @@ def make_app(model: ChatModel, name: str, address: Address, api_key: str | None 
 
 
 def serve_api(
-    model: ChatModel, name: str, address: Address, write: Callable[[str], None], api_key: str | None = None
+    model: ChatAgent, name: str, address: Address, write: Callable[[str], None], api_key: str | None = None
 ) -> None:
     """Serve a model until Ctrl-C; requests must send the API key if there is one."""
-    uvicorn = load_server()
     address.check()
-    app, settings = make_app(model, name, address, api_key), {"log_level": "warning", "lifespan": "off"}
-    config = uvicorn.Config(app, host=address.host, port=address.port, timeout_graceful_shutdown=_GRACE_S, **settings)
+    uvicorn, app = load_server(), make_app(model, name, address, api_key)
+    settings = {"log_level": "warning", "lifespan": "off", "timeout_graceful_shutdown": _GRACE_S}
+    config = uvicorn.Config(app, host=address.host, port=address.port, **settings)
     write(f"{name} is at {address.url}/v1; press Ctrl-C to stop.\n")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run()

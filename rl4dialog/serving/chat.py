@@ -1,4 +1,4 @@
-"""A chat with one language model or two: the model's interface, the immutable state, and the actions of a person.
+"""A chat with one language model or two: the models, the immutable state, and the actions of a person.
 
 Each action takes a state and returns the next one, independently of page or terminal. Feedback is written to disk
 before the state records it. If writing fails, the action raises and the state is unchanged.
@@ -6,55 +6,127 @@ before the state records it. If writing fails, the action raises and the state i
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, RL4DialogError, shown
 from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.policies.answering import PartialReply
-from rl4dialog.policies.generation import GenerationSettings, TokenDetails
+from rl4dialog.functional.replies import Replies
+from rl4dialog.inference.loading import LoadedPolicy, check_learns_v
+from rl4dialog.policies.answering import PartialReply, stream_reply, whole_reply
+from rl4dialog.policies.generation import GenerationSettings, TokenDetails, without_beams
 from rl4dialog.scores.scoring import ReplyScores
 
+_logger = logging.getLogger(__name__)
 _RATINGS = {1: "up", -1: "down"}
 
 
-class ChatModel(Protocol):
-    """A model that generates replies. This package does not import training code; the caller passes the model in."""
+class ChatAgent:
+    """A policy that takes part in conversations."""
+
+    def __init__(self, loaded: LoadedPolicy, name: str) -> None:
+        self.name, self._loaded = name, loaded
+        if loaded.dialogue_format is None:
+            raise ConfigError(
+                f"datapool {loaded.config.datapool.id!r} of {name} contains no dialogues, so chat is not available; "
+                "use rl4dialog generate instead"
+            )
+        if loaded.config.task is not None:
+            raise ConfigError(
+                f"{name} was trained for the task {loaded.config.task.id}: its prompts have a belief and counts of the "
+                f"database; to talk to it, use rl4dialog chat, or rl4dialog ui without --compare and --teach"
+            )
+        self.dialogue_format: DialogueFormat = loaded.dialogue_format
+        left_out = loaded.generation_kwargs.keys() - self.generation_kwargs.keys()
+        if left_out:
+            _logger.warning(
+                "%s is evaluated with %s, which chats do not support; the chat ignores it",
+                name,
+                ", ".join(sorted(left_out)),
+            )
 
     @property
-    def name(self) -> str: ...
-    @property
-    def dialogue_format(self) -> DialogueFormat: ...
-    @property
     def generation_kwargs(self) -> Mapping[str, Any]:
-        """Default sampling settings."""
+        """Default sampling settings: those of the run's evaluations, without beam search."""
+        return without_beams(self._loaded.generation_kwargs)
 
     @property
     def persona(self) -> str | None:
-        """Persona or system message that it was trained with; ``None`` for none or many."""
+        return self._loaded.persona
 
     @property
     def beta(self) -> float | None:
-        """Weight of the values that guide the model; ``None`` if none do."""
+        return self._loaded.beta
 
     def stream(
         self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
     ) -> Iterator[PartialReply]:
-        """Generate a reply token by token; the last item is the whole reply. Keywords override the default settings."""
+        """Generate a reply token by token, as ``generate`` does; the last item is the whole reply.
+
+        A policy that searches for replies (``guidance.search``) gives only the whole one.
+        """
+        loaded, kwargs = self._loaded, {**self.generation_kwargs, **generation_kwargs}
+        ids = loaded.prompt_ids(prompt)
+        if loaded.searches:
+            with loaded.guided_by(beta):
+                found = whole_reply(loaded.policy, ids, seed, **kwargs)
+            yield found
+            return
+        parts = stream_reply(loaded.policy, ids, seed, **kwargs)
+        while True:
+            with loaded.guided_by(beta):  # not around the yield, which would affect other replies
+                part = next(parts, None)
+            if part is None:
+                return
+            yield part
 
     def n_prompt_tokens(self, prompt: str) -> int:
-        """Number of tokens of a prompt as the model reads it, that is, without dropped utterances."""
+        return len(self._loaded.prompt_ids(prompt))
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
-        """Compute the reward of one reply and its parts; with `on_error="mask"`, a part that fails is NaN."""
+        """Compute the run's reward of one reply and its parts, without references and partner."""
+        return self._loaded.scores([prompt], [reply], meta_infos=[meta_info], on_error=on_error)
 
+    @torch.no_grad()
     def token_details(self, prompt: str, token_ids: Sequence[int], beta: float | None = None) -> TokenDetails:
-        """Compute the policy's, critic's and reference's values for each token of a reply."""
+        """Compute log-probability, value, KL and advantage for each token of a reply.
+
+        They use the run's temperature. A policy that values guide has its values, and its language model is the
+        reference. Others have the critic of their latest checkpoint, and the initial model of the run as the reference.
+        """
+        loaded, policy = self._loaded, self._loaded.policy
+        batch = Replies.from_ids([loaded.prompt_ids(prompt)], [token_ids], policy.device)
+        with loaded.guided_by(beta):
+            log_probs = policy.sequence_log_probs(batch)
+        texts = [str(policy.end_of_turn.tokenizer.decode([id])) for id in token_ids]
+        details = TokenDetails(texts, log_probs[0].tolist())
+
+        def kl() -> Tensor:
+            if self.beta is not None:
+                return log_probs - loaded.guiding_policy.prior_log_probs(batch)
+            return log_probs - loaded.reference_policy.reference_log_probs(batch)
+
+        def advantages() -> Tensor:
+            found: Tensor = loaded.guiding_policy.advantages(batch)
+            check_learns_v(loaded.config, "advantages")
+            return found
+
+        known = {"values": lambda: loaded.policy_with_critic.predict_sequence_values(batch), "kl": kl}
+        for name, numbers in {**known, "advantages": advantages}.items():
+            try:
+                setattr(details, name, numbers()[0].tolist())
+            except RL4DialogError as error:
+                details.missing[name] = str(error)
+        return details
 
 
 @dataclass(frozen=True)
@@ -197,7 +269,7 @@ class Chat:
 
     def __init__(
         self,
-        models: Sequence[ChatModel],
+        models: Sequence[ChatAgent],
         feedback: Path,
         seed: int | None = None,
         show_reward: bool = False,
@@ -312,10 +384,6 @@ class Chat:
         """Clear the conversation; the settings and recorded feedback stay."""
         return state.until(0, "The conversation was cleared; recorded feedback is kept.")
 
-    def ask_only(self, state: ChatState, index: int | None) -> ChatState:
-        """Let only one model reply from now on, or all."""
-        return self.changed(state, replace(state.settings, only=index))
-
     def record(
         self, exchange: Exchange, kind: str, replies: Sequence[Reply], withdrawn: bool = False, **verdict: Any
     ) -> str:
@@ -360,11 +428,11 @@ class Chat:
                 yield exchange
 
 
-def samples(model: ChatModel) -> bool:
+def samples(model: ChatAgent) -> bool:
     return GenerationSettings.from_kwargs(model.generation_kwargs).do_sample
 
 
-def _prompt(model: ChatModel, turns: Sequence[str], persona: str | None) -> str:
+def _prompt(model: ChatAgent, turns: Sequence[str], persona: str | None) -> str:
     """The prompt for the reply to the last turn, a message of the user."""
     for said in (turns[-1], persona or ""):
         model.dialogue_format.check_said(said)
@@ -373,7 +441,7 @@ def _prompt(model: ChatModel, turns: Sequence[str], persona: str | None) -> str:
     return model.dialogue_format.prompt(model.dialogue_format.context(turns), persona)
 
 
-def _beta(model: ChatModel, state: ChatState) -> float | None:
+def _beta(model: ChatAgent, state: ChatState) -> float | None:
     """Beta of a model in a chat; ``None`` for its own, or if no values guide it."""
     return None if model.beta is None else state.settings.beta
 
@@ -388,7 +456,7 @@ def _judged(state: ChatState, index: int, number: int) -> tuple[Exchange, Reply]
 
 
 def _reward_in_words(
-    model: ChatModel, exchange: Exchange, reply: Reply, told: Collection[str]
+    model: ChatAgent, exchange: Exchange, reply: Reply, told: Collection[str]
 ) -> tuple[tuple[str, ...], str]:
     """The reward of a reply as far as it can be computed, with the reason unless it was `told`; and missing parts."""
     meta_info: dict[str, Any] = {"history": model.dialogue_format.context(exchange.turns)}

@@ -71,16 +71,16 @@ class ChatPage(Page[ChatState]):
     def _add_events(self) -> None:
         # Not in turn with replies, so that another tab can watch one.
         self._on_load([self._only, *self._settings], self._restored, uses_model=False)
-        self._on(self._text.submit, "send", self._sent, self._text, *self._settings)
+        self._on(self._text.submit, "send", partial(self._replied, is_typed=True), self._text, *self._settings)
         # Not queued, so that it acts while a reply is generated; Gradio's own cancellation waits between two tokens.
-        self._text.stop(self._stopped, [self._browser], api_name="stop", queue=False)
+        self._text.stop(lambda key: self._to_stop.add(browser_key(key)), [self._browser], api_name="stop", queue=False)
         for i, column in enumerate(self._columns):
             bubble = column.chat
             self._on(bubble.like, f"rate_{i}", partial(self._rate, i))
             self._on(bubble.example_select, f"example_{i}", self._began, *self._settings)
             self._on(bubble.option_select, f"option_{i}", partial(self._choose, i))
             self._on(bubble.edit, f"edit_{i}", partial(self._edited, i), *self._settings, edited=column)
-            self._on(bubble.retry, f"retry_{i}", self._retried, *self._settings)
+            self._on(bubble.retry, f"retry_{i}", self._resent, *self._settings)
             self._on(bubble.undo, f"undo_{i}", self._undone)
             self._on(bubble.clear, f"reset_{i}", lambda visit: self._keep(visit, self._chat.reset(self._state(visit))))
         self._on(self._only.input, "models", self._asked, self._only, shows_progress=False)
@@ -101,19 +101,22 @@ class ChatPage(Page[ChatState]):
         only = _BOTH if given.only is None else str(given.only)
         return {self._only: only, **dict(zip(self._settings, values, strict=True))}
 
-    def _sent(self, visit: Visit, text: str, *settings: Any) -> Iterator[Updates]:
-        return self._replied(visit, self._state(visit), text, settings, is_typed=True)
-
     def _began(self, visit: Visit, *settings: Any) -> Iterator[Updates]:
-        return self._replied(visit, self._state(visit), self.examples[visit.click.index], settings)
+        return self._replied(visit, self.examples[visit.click.index], *settings)
 
-    def _retried(self, visit: Visit, *settings: Any) -> Iterator[Updates]:
-        return self._replied(visit, *_before(self._state(visit), -1), settings)
+    def _resent(self, visit: Visit, *settings: Any, number: int = -1, text: str | None = None) -> Iterator[Updates]:
+        """Replies to the message of an exchange, or another text in its place."""
+        state = self._state(visit)
+        if not -1 <= number < len(state.exchanges) or state.last is None:
+            raise ConfigError("there is no message to send again")
+        text = state.exchanges[number].text if text is None else text
+        return self._replied(visit, text, *settings, before=state.until(number))
 
     def _replied(
-        self, visit: Visit, before: ChatState, text: str, settings: Sequence[Any], is_typed: bool = False
+        self, visit: Visit, text: str, *settings: Any, before: ChatState | None = None, is_typed: bool = False
     ) -> Iterator[Updates]:
         """Stream replies to a message, which `is_typed` in the box for messages."""
+        before = before or self._state(visit)
         self._to_stop.discard(visit.person)
         given = replace(Settings(*settings), only=self._state(visit).settings.only)
         is_begun = False
@@ -131,9 +134,6 @@ class ChatPage(Page[ChatState]):
                 self._keep(visit, self._state(visit).settled())
             raise
 
-    def _stopped(self, key: object) -> None:
-        self._to_stop.add(browser_key(key))
-
     def _rate(self, index: int, visit: Visit) -> None:
         self._keep(visit, self._chat.rate(self._state(visit), index, visit.click.rating, visit.click.index // 2))
 
@@ -149,7 +149,7 @@ class ChatPage(Page[ChatState]):
         """An edited message is sent again; an edited reply is corrected."""
         number, is_reply = divmod(visit.click.index, 2)
         if not is_reply:
-            return self._replied(visit, _before(self._state(visit), number)[0], visit.click.value, settings)
+            return self._resent(visit, *settings, number=number, text=visit.click.value)
         self._keep(visit, self._chat.correct(self._state(visit), index, visit.click.value, number))
         return None
 
@@ -160,7 +160,9 @@ class ChatPage(Page[ChatState]):
         return {} if state.last is None else {self._text: self._text_box(text=state.last.text)}
 
     def _asked(self, visit: Visit, only: str) -> None:
-        self._keep(visit, self._chat.ask_only(self._state(visit), None if only == _BOTH else int(only)))
+        state = self._state(visit)
+        settings = replace(state.settings, only=None if only == _BOTH else int(only))
+        self._keep(visit, self._chat.changed(state, settings))
 
     # -- what is shown ------------------------------------------------------------------------------------------------
 
@@ -224,10 +226,3 @@ def _options(state: ChatState, index: int) -> Options:
         return {_BETTER: "This reply is better", _SAME: "No difference"}
     is_here = state.last.was_choice and state.last.chosen == index
     return {_BACK: "Take back the choice"} if is_here else {}
-
-
-def _before(state: ChatState, number: int) -> tuple[ChatState, str]:
-    """The conversation before an exchange, and its message."""
-    if not -1 <= number < len(state.exchanges) or state.last is None:
-        raise ConfigError("there is no message to send again")
-    return state.until(number), state.exchanges[number].text

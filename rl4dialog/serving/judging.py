@@ -90,9 +90,6 @@ class Judging(ABC, Generic[T]):
 
     def pick(self, person: str, id: str, index: int, option: str) -> str:
         """Choose one of the options of a reply."""
-        return self.choose(person, id, index)
-
-    def choose(self, person: str, id: str, index: int) -> str:
         return self._record(person, self._shown(person, id).chosen(index))
 
     def rate(self, person: str, id: str, index: int, rating: int | None) -> str:
@@ -362,11 +359,11 @@ class JudgingPage(Page[None]):
         return [self._goal, self._set_goal, self._skip, self._back]
 
     def _add_events(self) -> None:
-        judging = self._judging
+        judging, seen = self._judging, self._seen
         self._on_load()
-        self._on(self._skip.click, "skip", lambda visit: judging.skip(*self._seen(visit)))
-        self._on(self._back.click, "back", lambda visit: judging.go_back(*self._seen(visit)))
-        self._on(self._set_goal.click, "goal", self._to_goal, self._goal)
+        self._on(self._skip.click, "skip", lambda visit: judging.skip(*seen(visit)))
+        self._on(self._back.click, "back", lambda visit: judging.go_back(*seen(visit)))
+        self._on(self._set_goal.click, "goal", lambda visit, goal: judging.set_goal(*seen(visit), goal), self._goal)
         for i, column in enumerate(self._columns):
             bubble = column.chat
             self._on(bubble.option_select, f"choose_{i}", partial(self._picked, i))
@@ -378,9 +375,6 @@ class JudgingPage(Page[None]):
     def _seen(self, visit: Visit) -> tuple[str, str]:
         """Who acts, and the id of the replies on the page."""
         return visit.person, visit.revision
-
-    def _to_goal(self, visit: Visit, goal: str) -> str:
-        return self._judging.set_goal(*self._seen(visit), goal)
 
     def _picked(self, index: int, visit: Visit) -> str:
         return self._judging.pick(*self._seen(visit), index, visit.click.value)

@@ -181,7 +181,6 @@ class ConversationColumn:
                 render_markdown=False, latex_delimiters=[], placeholder=placeholder,
                 examples=[{"text": text} for text in examples],
             )  # fmt: skip
-        self.parts = [self.box, self.chat]
 
     def shown(
         self,
@@ -272,7 +271,7 @@ class Page(ABC, Generic[T]):
             self._busy: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": self._chats, **in_turn}
             below = self._add_below()
             self._status = gradio.HTML("", elem_id="status")
-            parts = [part for column in self._columns for part in column.parts]
+            parts = [part for column in self._columns for part in (column.box, column.chat)]
             self.outputs = [self._revision, self._help, self._status, *below, *parts]
             self._add_events()
 

@@ -20,7 +20,6 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.serving.page import Page, load_gradio
 
 MAX_BODY_BYTES = 2**20
-_TOO_LARGE = (413, f"requests are limited to {MAX_BODY_BYTES} bytes")
 _MAX_READ_BYTES = 16 * MAX_BODY_BYTES  # of a request that is refused
 # Gradio compiles templates with eval. No request may go to another host, whatever a dependency does.
 _POLICY = (
@@ -86,7 +85,11 @@ class Address:
         name, port = found
         if found in self._others or (name, None) in self._others:
             return True
-        is_own = name in self._names or (self._is_any_address and _is_address(name))
+        is_own = name in self._names
+        if self._is_any_address:
+            with suppress(ValueError):
+                ipaddress.ip_address(name.strip("[]"))
+                is_own = True
         return is_own and (80 if port is None else port) == self.port
 
 
@@ -113,7 +116,8 @@ class PageGuard:
         if scope["method"] not in _READING:
             # Also if it is refused: a client that is still sending would lose the answer.
             body = await _whole_body(receive)
-            refusal = refusal or (_TOO_LARGE if body is None else None)
+            if body is None and refusal is None:
+                refusal = 413, f"requests are limited to {MAX_BODY_BYTES} bytes"
             receive = _replayed(body or b"", receive)
         if refusal is not None:
             await self.refused(*refusal)(scope, receive, send)
@@ -144,9 +148,6 @@ class PageGuard:
         is_posted = scope["method"] == "POST" and self.posted.fullmatch(scope["path"])
         if scope["method"] not in _READING and not is_posted:
             return 403, "only the page's own requests are allowed; it accepts no file uploads"
-        with suppress(ValueError):
-            if int(headers.get("content-length", "0")) > MAX_BODY_BYTES:
-                return _TOO_LARGE
         return None
 
 
@@ -156,22 +157,13 @@ def _split(host: str) -> tuple[str, int | None] | None:
     return None if found is None else (found[1], None if found[2] is None else int(found[2]))
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
-
-
 async def _whole_body(receive: Receive) -> bytes | None:
     """Read the body of a request; ``None`` if it is too large, whatever its headers claim."""
     body, n_bytes, continues = b"", 0, True
     while continues and n_bytes <= _MAX_READ_BYTES:
         message = await receive()
-        n_bytes += len(message.get("body", b""))
-        if n_bytes <= MAX_BODY_BYTES:
-            body += message.get("body", b"")
+        n_bytes += len(part := message.get("body", b""))
+        body += part if n_bytes <= MAX_BODY_BYTES else b""
         continues = message["type"] == "http.request" and message.get("more_body", False)
     return body if n_bytes <= MAX_BODY_BYTES else None
 
@@ -188,7 +180,6 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 def serve(page: Page[Any], address: Address, write: Callable[[str], None], block: bool = True) -> None:
     """Serve the page until Ctrl-C, or in a thread until ``page.blocks.close()``, without requests to other hosts."""
-    address.check()
     gradio = load_gradio()
     fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
     try:

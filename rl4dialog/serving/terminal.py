@@ -15,14 +15,20 @@ from typing import Any, ClassVar, NamedTuple, TextIO
 from rich.console import Console
 from rich.style import Style
 
+from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
 from rl4dialog.core.files import append_record
 from rl4dialog.core.protocols import Player
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.dialogue_text import persona_in, visible, without_goal
+from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.inference.simulation import WithoutModel, simulate_to_file
 from rl4dialog.rollouts.talk import Talk
 from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples
-from rl4dialog.serving.task_chat import NOTHING, Agent, TaskChat, in_words
-from rl4dialog.serving.teaching import Learner, Teaching
+from rl4dialog.serving.task_chat import NOTHING, TaskAgent, TaskChat, in_words
+from rl4dialog.serving.teaching import AdapterLearner, Teaching
+from rl4dialog.text.prompts import encode_reply
+from rl4dialog.training.building.conversations import chosen_partners
 
 ReadLine = Callable[[str], str]  # prompts for a line; raises EOFError at the end of the input
 Write = Callable[[str], None]  # prints text verbatim
@@ -281,7 +287,7 @@ class TaskTerminalChat(LineChat):
         "quit": _QUIT,
     }
 
-    def __init__(self, agent: Agent, read_line: ReadLine, write: Write) -> None:
+    def __init__(self, agent: TaskAgent, read_line: ReadLine, write: Write) -> None:
         super().__init__(read_line, write)
         self._chat, self._shows_acts = TaskChat(agent), False
 
@@ -408,7 +414,7 @@ class TeachingTerminal(LineChat):
         self._write(f"{self._learner.undo()}\n")
 
     @property
-    def _learner(self) -> Learner:
+    def _learner(self) -> AdapterLearner:
         if self._teaching.learner is None:
             raise ConfigError("the model does not learn while it is taught; start with --learn_every 1")
         return self._teaching.learner
@@ -419,7 +425,7 @@ class Stopped(BaseException):
 
 
 class PlayTerminal(LineChat, Player):
-    """A person who plays the agent, game by game; `check` raises an error for a text that cannot be said."""
+    """A person who plays the agent of a run, game by game."""
 
     commands: ClassVar = {
         "hint": Command("", "show what the player or model of --hint would say"),
@@ -427,9 +433,11 @@ class PlayTerminal(LineChat, Player):
         "quit": Command("", "end; a game that is not over is not recorded"),
     }
 
-    def __init__(self, check: Callable[[str], None], hints: Player | None, read_line: ReadLine, write: Write) -> None:
+    def __init__(
+        self, run: LoadedPolicy | WithoutModel, hints: Player | None, read_line: ReadLine, write: Write
+    ) -> None:
         super().__init__(read_line, write)
-        self._check, self._hints = check, hints
+        self._run, self._hints = run, hints
 
     def _greet(self) -> None:
         self._write("\nA new game begins. Type /help for commands, /quit or Ctrl-D to end.\n")
@@ -464,10 +472,53 @@ class PlayTerminal(LineChat, Player):
         self._n_shown = len(history)
 
     def _reply(self, text: str) -> None:
-        self._check(text)
+        run, dialogue_format = self._run, self._run.data.pools["train"].dialogue_format
+        if dialogue_format is not None:
+            dialogue_format.check_said(text)
+        n_tokens = run.lengths.reply
+        heard = run.policy.end_of_turn.reply_text(encode_reply(run.tokenizer, text, None, n_tokens))
+        if "".join(heard.split()) != "".join(text.split()):
+            raise ConfigError(f"this would be read as {heard!r} in the run's tokens, of which a reply has {n_tokens}")
         self._said = text
 
     def _do_hint(self) -> None:
         if self._hints is None:
             raise ConfigError("nobody gives hints; --hint names a player of the datapool, or the run of a model")
         self._write(f"hint: {visible(self._hints.hint(self._history)) or '(empty reply)'}\n")
+
+
+class ModelHints(Player):
+    """Says what a trained model would say."""
+
+    def __init__(self, loaded: LoadedPolicy) -> None:
+        if loaded.dialogue_format is None:
+            raise ConfigError(f"--hint: datapool {loaded.config.datapool.id!r} of the run contains no dialogues")
+        self._loaded, self._format = loaded, loaded.dialogue_format
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._persona, self._seed = persona_in(meta_info), seed
+
+    def say(self, history: list[str]) -> str:
+        prompt = self._format.prompt(self._format.context(history), self._persona)
+        return self._loaded.generate(prompt, seed=derive_seed(self._seed, "hint", len(history)))
+
+
+def play_in_terminal(
+    run: LoadedPolicy | WithoutModel,
+    hint: Player | None,
+    split: str,
+    n: int | None,
+    seed: int,
+    path: Path,
+    write: Write,
+) -> None:
+    """Let a person play games about the samples of a split, after those that are in the file."""
+    partners = chosen_partners(run.config)
+    rules = PartnerRegistry.describe(partners[-1][0].id)[0] if partners else ""
+    write(f"You are the agent. The partner: {rules}\n")
+    terminal = PlayTerminal(run, hint, console_reader(sys.stdin, write), write)
+    n_games = n or len(run.data.pools[split])
+    with suppress(Stopped):
+        simulate_to_file(run, path, split, n_games, seed, "person", lambda: terminal, after=terminal.finish)
+    n_done = len(path.read_bytes().splitlines())
+    write(f"{n_done} of {n_games} games are in {path}; the same command continues after them.\n")

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rl4dialog
 from rl4dialog import cli
-from rl4dialog.inference.saved_adapters import _as_trained
+from rl4dialog.inference.publishing import _as_trained
 
 
 def with_adapters(folder):

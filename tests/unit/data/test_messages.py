@@ -15,7 +15,7 @@ from rl4dialog.core.types import SYSTEM_KEY, Frame
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.messages import read_messages
 from rl4dialog.data.rows import Row
-from rl4dialog.inference.batch_generation import read_prompts
+from rl4dialog.inference.simulation import read_prompts
 from rl4dialog.serving.api_server import ApiError, parse_request
 
 TEXTS = ["Hi!", "Hello.", "Tea?"]

@@ -12,15 +12,14 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rl4dialog.core.errors import ModelError, RunFolderError
+from rl4dialog.core.files import naming_errors, replaced
 from rl4dialog.core.pretrained import DTYPES
 from rl4dialog.inference.gguf import (
     ARCHITECTURES,
     add_vocabulary,
     architecture_of,
     check_file,
-    dtype_of,
     log_probs,
-    replaced_file,
     stored_weights,
     token_ids,
     write_weights,
@@ -255,23 +254,6 @@ def test_norms_and_positions_stay_exact_and_rows_without_whole_blocks_get_16_bit
     assert [tensor.tensor_type.name for tensor in found.values()] == ["Q8_0", "F32", "F16", "F32"]
 
 
-def test_format_of_saved_weights_loses_nothing():
-    kinds = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
-    assert [dtype_of(kind) for kind in kinds] == ["f32", "f16", "bf16", "f32"]
-
-
-def test_file_replaces_the_old_one_only_when_it_is_complete(tmp_path):
-    path = tmp_path / "new" / "model.gguf"
-    with pytest.raises(KeyError), replaced_file(path) as temporary:
-        temporary.write_text("half")
-        raise KeyError
-    assert list(path.parent.iterdir()) == []
-    with replaced_file(path) as temporary:
-        temporary.write_text("whole")
-        assert temporary.suffix == ".gguf" and not path.exists()
-    assert [each.name for each in path.parent.iterdir()] == ["model.gguf"] and path.read_text() == "whole"
-
-
 def test_full_disk_is_noticed_before_writing_or_named(tmp_path, monkeypatch):
     def full(*args):
         raise OSError("2048 requested and 1024 written")  # as numpy words it
@@ -283,6 +265,7 @@ def test_full_disk_is_noticed_before_writing_or_named(tmp_path, monkeypatch):
     ):
         with monkeypatch.context() as patch, pytest.raises(RunFolderError, match=message):
             patch.setattr(name, stand_in)
-            with replaced_file(tmp_path / "model.gguf") as temporary:
+            path = tmp_path / "model.gguf"
+            with naming_errors(path, "; free up space or choose"), replaced(path) as temporary:
                 write_weights(GGUFWriter(None, "gpt2"), temporary, WEIGHTS, "f32")
         assert list(tmp_path.iterdir()) == []

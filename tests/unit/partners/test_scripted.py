@@ -189,9 +189,9 @@ def test_abilities_follow_from_the_arguments():
         ({"rules": [{"pattern": 3}]}, r"args\.rules\[0\]\.pattern: .*string, got 3"),
         (
             {"rules": [{"pattern": "a"}, {"patern": "b"}]},
-            r"args\.rules\[1\]: unknown key 'patern'; did you mean 'pattern'",
+            r"args\.rules\[1\]\.patern: unknown key; did you mean 'pattern'",
         ),
-        ({"rules": [{"replies": "b"}]}, r"args\.rules\[0\]: a rule needs the key 'pattern'"),
+        ({"rules": [{"replies": "b"}]}, r"args\.rules\[0\]: the key 'pattern' is missing"),
         ({"rules": [{"pattern": "a", "replies": []}]}, r"args\.rules\[0\]\.replies: .*at least 1 item"),
         ({"rules": [{"pattern": "a", "replies": ["b", 4]}]}, r"args\.rules\[0\]\.replies\[1\]: .*string, got 4"),
         ({"rules": [{"pattern": "a", "replies": "{1}"}]}, r"args\.rules\[0\]: replies insert \{1\}, .*no such group"),

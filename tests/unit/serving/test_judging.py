@@ -33,7 +33,7 @@ def test_every_judgement_is_written_before_the_next_pair(tmp_path):
     judging.rate("me", "0", 0, -1)
     assert [(each.correction, each.rating) for each in read_feedback(file)] == [("c", None), (None, -1)]
     assert judging.progress == "0 of 4 done." and judging.current("me") is PAIRS[0]
-    judging.choose("me", "0", 1)
+    judging.pick("me", "0", 1, "better")
     assert read_feedback(file)[2].chosen == 1
     assert judging.skip("me", "1") == "Nothing was recorded."
     assert judging.given == read_feedback(file) and len(judging.given) == 3
@@ -47,7 +47,7 @@ def test_person_can_go_back_and_judge_again(tmp_path):
     judging = QueueJudging([*PAIRS[:2], SINGLE], file)
     with pytest.raises(ConfigError, match="nothing to go back to"):
         judging.go_back("me", "0")
-    judging.choose("me", "0", 1)
+    judging.pick("me", "0", 1, "better")
     judging.skip("me", "1")
     judging.rate("me", "s", 0, -1)
     assert judging.is_done and judging.can_go_back("me") and not judging.can_go_back("other")
@@ -58,7 +58,7 @@ def test_person_can_go_back_and_judge_again(tmp_path):
     assert "The preference was withdrawn" in judging.go_back("me", "1")
     assert judging.current("me") is PAIRS[0] and judging.progress == "0 of 3 done." and not judging.can_go_back("me")
     assert QueueJudging(PAIRS, file).current("me") is PAIRS[0]
-    judging.choose("me", "0", 0)
+    judging.pick("me", "0", 0, "better")
     assert [each.chosen for each in latest(read_feedback(file))] == [0]
 
 
@@ -74,7 +74,7 @@ def test_outdated_page_and_empty_correction_record_nothing(tmp_path):
     judging = QueueJudging(PAIRS, tmp_path / "feedback.jsonl")
     for id in ("1", ""):
         with pytest.raises(ConfigError, match="out of date, so nothing was recorded"):
-            judging.choose("me", id, 0)
+            judging.pick("me", id, 0, "better")
     for text in (" ", "<a>"):
         with pytest.raises(ConfigError, match="must not be empty, and must differ"):
             judging.correct("me", "0", 0, text)
@@ -86,13 +86,13 @@ def test_outdated_page_and_empty_correction_record_nothing(tmp_path):
 def test_each_person_has_another_pair_until_few_are_left(tmp_path):
     judging = QueueJudging(PAIRS[:3], tmp_path / "feedback.jsonl")
     assert [judging.current(who) for who in ("one", "other", "one")] == [PAIRS[0], PAIRS[1], PAIRS[0]]
-    judging.choose("other", "1", 0)
+    judging.pick("other", "1", 0, "better")
     assert judging.current("other") is PAIRS[2]
-    judging.choose("one", "0", 0)
+    judging.pick("one", "0", 0, "better")
     assert judging.current("one") is PAIRS[2]  # the other one may have left
-    judging.choose("other", "2", 0)
+    judging.pick("other", "2", 0, "better")
     with pytest.raises(ConfigError, match="out of date"):
-        judging.choose("one", "2", 1)
+        judging.pick("one", "2", 1, "better")
     assert judging.is_done and [each.chosen for each in judging.given] == [0, 0, 0]
 
 

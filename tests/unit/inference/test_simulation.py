@@ -6,7 +6,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.inference.batch_generation import PromptLine, ReplyFile, read_prompts
+from rl4dialog.inference.simulation import PromptLine, ReplyFile, read_prompts
 
 EOU = DialogueFormat("eou", 2)
 CHAT = DialogueFormat("chat_template", 2, lambda messages: "|".join(f"{m['role']}:{m['content']}" for m in messages))
