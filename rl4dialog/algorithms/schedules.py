@@ -29,10 +29,7 @@ class ScheduleSettings(TypedDict, total=False):
 
 
 def as_schedule(value: Any, name: str) -> Any:
-    """Settings as a function of the remaining progress, which falls from 1 to 0 over a run.
-
-    Numbers and functions are returned unchanged.
-    """
+    """Settings as a function of the remaining progress, from 1 to 0; numbers and functions are returned as is."""
     if not isinstance(value, Mapping):
         return value
     where, kind, warmup = f"alg.args.{name}", value.get("schedule", "linear"), value.get("warmup", 0.0)

@@ -327,15 +327,11 @@ class RewardMeans:
 
     v <- v + (r - v) / n with n <- 2^(-KL / half_life) n + 1. For rewards 0 and 1 this is SPO's alpha / (alpha + beta)
     (arXiv 2509.13232), without its limits of the factor; the KL adds up those of all updates since the last reward.
-
-    Attributes:
-        half_life: KL in nats per token.
-        moved: Sum of the KLs of all updates, in nats per token.
-        means: Mean, weight n, and ``moved`` at the last reward, by key.
     """
 
-    half_life: float
-    moved: float = 0.0
+    half_life: float  # KL in nats per token
+    moved: float = 0.0  # sum of the KLs of all updates, in nats per token
+    # Mean, weight n, and `moved` at the last reward, by key.
     means: dict[str, tuple[float, float, float]] = field(default_factory=dict)
 
     def add(self, key: str, reward: float) -> None:

@@ -139,10 +139,8 @@ def _run(operation: Callable[..., Any], *args: Any) -> None:
     try:
         operation(*args)
     except RuntimeError as error:
-        raise ProcessError(
-            f"process {dist.get_rank()} lost another process of this run, whose own error is printed above or below "
-            f"({str(error).splitlines()[0]})"
-        ) from error
+        lost = f"process {dist.get_rank()} lost another process of this run, whose own error is printed above or below"
+        raise ProcessError(f"{lost} ({str(error).splitlines()[0]})") from error
 
 
 def _is_parallel() -> bool:

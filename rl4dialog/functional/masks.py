@@ -13,10 +13,7 @@ from rl4dialog.functional.rounding import is_constant
 
 
 def position_ids_from_mask(mask: Tensor) -> Tensor:
-    """Number the real tokens of each row from 0, independent of the padding side. Shape (B, L) -> (B, L).
-
-    Padding before the first real token, to which nothing attends, has 0.
-    """
+    """Number each row's real tokens from 0; padding before them, to which nothing attends, has 0. Shape (B, L)."""
     return (mask.long().cumsum(dim=-1) - 1).clamp(min=0)
 
 

@@ -19,19 +19,12 @@ from rl4dialog.functional.masks import FIXED_COST, length_groups, padded, rows_p
 
 @dataclass
 class Row:
-    """Token ids of a prompt and of all that followed it.
-
-    Attributes:
-        prompt: Ids of the prompt.
-        response: Ids of the replies, and of what is between them.
-        is_agents: Whether each token of the response is the agent's; by default all are.
-        n_turns: Number of turns that were joined.
-    """
+    """Token ids of a prompt and of all that followed it."""
 
     prompt: list[int]
-    response: list[int] = field(default_factory=list)
-    is_agents: list[bool] = None  # type: ignore[assignment]
-    n_turns: int = 1
+    response: list[int] = field(default_factory=list)  # ids of the replies, and of what is between them
+    is_agents: list[bool] = None  # type: ignore[assignment]  # whether each of these is the agent's; by default all are
+    n_turns: int = 1  # number of turns that were joined
 
     def __post_init__(self) -> None:
         if self.is_agents is None:
@@ -134,8 +127,7 @@ class Replies:
     def from_observations(cls, obs: Mapping[str, Tensor]) -> Replies:
         """Build replies from :attr:`observations`, or from those of a token-level environment.
 
-        The latter have ``context_ids`` (B, T) instead of ``response_ids``: the only agent token of a row is the next
-        one.
+        The latter have ``context_ids`` (B, T) instead of ``response_ids``; the agent token of a row is the next one.
         """
         prompts = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
         if "response_ids" in obs:

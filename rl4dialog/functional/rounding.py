@@ -72,10 +72,7 @@ def log_probs_agree(log_probs: np.ndarray, others: np.ndarray, precision: str) -
 
 @torch.no_grad()
 def log_probs_differ(log_probs: Tensor, others: Tensor, precision: str) -> Tensor:
-    """Whether log-probabilities (N,) of two passes in this process differ by more than rounding.
-
-    The result is a tensor on the device of the batch, to avoid a synchronization. Shape ().
-    """
+    """Whether log-probabilities (N,) differ by more than rounding here, as a tensor on their device. Shape ()."""
     gaps = _gaps(log_probs, others)
     return ~_are_rounding(gaps.square().mean(), gaps.max(), precision)
 

@@ -48,10 +48,7 @@ def wilson_interval(n_successes: float, n_trials: int) -> Interval:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values, which control the probability of any false finding (Holm 1979).
-
-    A test without a p-value yet, which is NaN, counts as one of them.
-    """
+    """Adjusted p-values, which control the probability of any false finding (Holm 1979). NaN counts as a test."""
     p, n = np.asarray(p_values, dtype=float), len(p_values)
     order, adjusted = np.argsort(p), np.empty(n)
     adjusted[order] = np.maximum.accumulate(np.minimum((n - np.arange(n)) * p[order], 1.0))

@@ -15,7 +15,6 @@ from rl4dialog.catalog import PolicyRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -42,34 +41,14 @@ def stream_reply(
 ) -> Iterator[PartialReply]:
     """The reply that ``policy.generate`` samples after ``torch.manual_seed(seed)``, after every token and finished."""
     random = None if seed is None else torch.Generator(policy.device).manual_seed(seed)
-    token_ids: tuple[int, ...] = ()
-    for step in policy.stream(_observation(policy, prompt_ids), random, **generation_kwargs):
-        token_ids += (int(step.ids[0]),)
-        text = policy.end_of_turn.reply_text(token_ids)
-        yield PartialReply(_settled(text, policy.end_of_turn.marker or ""), token_ids, False)
-    yield _complete(policy, token_ids)
-
-
-def _observation(policy: LMActorCriticPolicy, prompt_ids: list[int]) -> Obs:
     ids = torch.tensor([prompt_ids], device=policy.device)
-    return {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)}
-
-
-def whole_reply(
-    policy: LMActorCriticPolicy, prompt_ids: list[int], seed: int | None = None, **generation_kwargs: Any
-) -> PartialReply:
-    """The reply of ``policy.generate``, for policies that search for whole replies; restores torch's global state."""
-    devices = [policy.device] if policy.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices, enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(seed)
-        replies = policy.generate(_observation(policy, prompt_ids), **generation_kwargs)
-    return _complete(policy, tuple(replies.per_row("response_ids")[0].tolist()))
-
-
-def _complete(policy: LMActorCriticPolicy, token_ids: tuple[int, ...]) -> PartialReply:
+    obs = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)}
+    said: tuple[int, ...] = ()
     end = policy.end_of_turn
-    return PartialReply(end.reply_text(token_ids), token_ids, True, end.is_end(token_ids))
+    for step in policy.stream(obs, random, **generation_kwargs):
+        said += (int(step.ids[0]),)
+        yield PartialReply(_settled(end.reply_text(said), end.marker or ""), said, False)
+    yield PartialReply(end.reply_text(said), said, True, end.is_end(said))
 
 
 def _settled(text: str, marker: str) -> str:
@@ -134,16 +113,11 @@ def answer_lengths(
     max_length: int,
     key: str = "env.args.max_partner_length",
 ) -> tuple[int, int]:
-    """Maximum lengths of prompts and of utterances of a speaker, within the run's limits.
-
-    ``positions`` are those of a decoder-only model, if limited; ``who`` and ``key`` are for messages.
-    """
+    """Maximum lengths of a speaker's prompts and utterances, given its model's ``positions``, if they are limited."""
     max_length = min(settings.max_new_tokens or max_length, max_length)
     if positions is None:
         return max_prompt_length, max_length
     if max_length >= positions:
-        raise ConfigError(
-            f"{who} answers with up to {max_length} tokens, but {model_name!r} has only {positions} positions; lower "
-            f"{key}"
-        )
+        problem = f"{who} answers with up to {max_length} tokens, but {model_name!r} has only {positions} positions"
+        raise ConfigError(f"{problem}; lower {key}")
     return min(max_prompt_length, positions - max_length), max_length

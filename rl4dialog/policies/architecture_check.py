@@ -21,10 +21,7 @@ _REPLIES = [[9, 10, 11], [12, 13, 14]]
 
 @torch.no_grad()
 def examine(model: PreTrainedModel, model_name: str) -> None:
-    """Compare log-probabilities, in a padded batch and step by step, with those of the bare model in float32.
-
-    Tested architectures are not checked.
-    """
+    """Compare log-probabilities, padded and step by step, with the bare model's; tested architectures are skipped."""
     if is_listed(model.config):
         return
     was_training = model.training

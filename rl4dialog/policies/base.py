@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import torch
 from gymnasium import spaces
@@ -29,7 +29,6 @@ from rl4dialog.policies.decoding import Decoder, Head, Obs, PromptCache, can_con
 from rl4dialog.policies.generation import (
     NOT_IN_CONVERSATIONS,
     NOT_IN_ROLLOUTS,
-    GenerationBackend,
     GenerationSettings,
     SampledTokens,
     StepEditor,
@@ -50,6 +49,9 @@ from rl4dialog.policies.lora import LoRA, check_restores, check_settings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
 from rl4dialog.text.end_of_turn import EndOfTurn
+
+if TYPE_CHECKING:
+    from rl4dialog.policies.vllm_backend import VLLMSampler
 
 Precision = Literal["fp32", "bf16"]
 
@@ -145,7 +147,7 @@ class LMActorCriticPolicy(BasePolicy):
         length = int(observation_space["context_ids"].shape[0])  # type: ignore[index]
         self.max_reply_length = length if max_reply_length is None else max_reply_length
         self.pad_token_id = int(end_of_turn.tokenizer.pad_token_id)
-        self.backend: GenerationBackend | None = None
+        self.backend: VLLMSampler | None = None  # generates replies instead of the policy, with a copy of its weights
         self.has_reference, self._offload_reference = reference != "none", offload_reference
         # A recomputed layer would write its keys and values twice.
         self.share_prompts = share_prompts and not gradient_checkpointing
@@ -184,10 +186,8 @@ class LMActorCriticPolicy(BasePolicy):
         if args.get("value_loss", "squared") != "squared" and value_range is None:
             raise ConfigError("alg.policy.args.value_loss: cross_entropy needs alg.policy.args.value_range")
         if args.get("critic") == "shared" and args.get("critic_reads") == "secret":
-            raise ConfigError(
-                "alg.policy.args.critic: shared reads with the policy, which must not read the secret; with "
-                "critic_reads: secret use critic: separate"
-            )
+            problem = "alg.policy.args.critic: shared reads with the policy, which must not read the secret"
+            raise ConfigError(f"{problem}; with critic_reads: secret use critic: separate")
         for name in ("value_range", "critic_lr_factor", "critic_reads", "n_critics"):
             if args.get("critic") == "none" and args.get(name) not in (None, 1, "history"):
                 raise ConfigError(f"alg.policy.args.{name} has no effect with alg.policy.args.critic: none; remove it")
@@ -201,18 +201,14 @@ class LMActorCriticPolicy(BasePolicy):
 
     # -- models ---------------------------------------------------------------------------------------------------
 
-    auto_class: Any
-    """The transformers Auto class that loads this policy's language model."""
-    maskable = False
-    """Whether a mask policy restricts the allowed tokens."""
+    auto_class: Any  # the transformers Auto class that loads this policy's language model
+    maskable = False  # whether a mask policy restricts the allowed tokens
+    # How replies are sampled: with graphs, token by token, or with graphs on a CUDA device where possible.
     sampler: Literal["auto", "graph", "transformers"] = "auto"
-    """How replies are sampled: with graphs, token by token, or with graphs on a CUDA device where possible."""
-    guided = False
-    """Whether values of tokens or replies guide the language model."""
-    reranked = False
-    """Whether these are values of replies, by which sampled replies are ranked."""
+    guided = False  # whether values of tokens or replies guide the language model
+    reranked = False  # whether these are values of replies, by which sampled replies are ranked
+    # Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row.
     joins_turns = False
-    """Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row."""
     _prompt_cache: PromptCache | None = None
     _without_token: Tensor | None
 
@@ -283,10 +279,7 @@ class LMActorCriticPolicy(BasePolicy):
             self._moving_reference.update(iteration)
 
     def states(self) -> dict[str, dict[str, Tensor]]:
-        """States beside model and critic that are needed to resume, by what they are and by name in the state dict.
-
-        The initial model, as a reference, is none of them.
-        """
+        """States needed to resume, beside model, critic and initial reference, by kind and name in the state dict."""
         return {} if self._moving_reference is None else {"reference": self._moving_reference.tensors()}
 
     def _trained_weights(self) -> list[tuple[str, nn.Parameter]]:
@@ -310,7 +303,6 @@ class LMActorCriticPolicy(BasePolicy):
 
     def train(self, mode: bool = True) -> LMActorCriticPolicy:
         """Stay in evaluation mode. With dropout, old and new log-probabilities of a token would differ."""
-        del mode
         return super().train(False)
 
     @contextmanager
@@ -479,10 +471,7 @@ class LMActorCriticPolicy(BasePolicy):
 
     @torch.no_grad()
     def reference_log_probs(self, replies: Replies) -> Tensor:
-        """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T).
-
-        Without a reference, these are the log-probabilities from sampling.
-        """
+        """Log-probabilities (B, T) of response tokens under the reference or, without one, in sampling; 0 if masked."""
         if not self.has_reference and replies.unmasked_log_probs is not None:
             return replies.unmasked_log_probs
         with self.reference() as model:
@@ -491,7 +480,6 @@ class LMActorCriticPolicy(BasePolicy):
 
     def _step_editors(self, obs: Obs, settings: GenerationSettings) -> list[StepEditor]:
         """Editors of the logits for one generation with these observations and settings."""
-        del obs, settings
         return []
 
     # -- the N agent tokens of replies ------------------------------------------------------------------------------
@@ -506,11 +494,7 @@ class LMActorCriticPolicy(BasePolicy):
         return self._hidden_states(self._trunk(self._policy_model), replies)
 
     def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Logits of the policy's distribution at N tokens from hidden states (N, H). Shape (N, V).
-
-        Chosen tokens ``ids`` (N,), if any, are always allowed by a mask.
-        """
-        del replies, ids
+        """Logits at N tokens from hidden states (N, H); a mask allows the chosen ``ids`` (N,). Shape (N, V)."""
         return scale_logits(self._head(self._policy_model, policy_hidden), self.settings.temperature)
 
     def model_logits(self, policy_hidden: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.masks import left_aligned, padded, trim_left_padding
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import Obs
-from rl4dialog.policies.generation import GenerationSettings, end_ids
+from rl4dialog.policies.generation import GenerationSettings, ending_tokens
 from rl4dialog.policies.models import decoder_start_id
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def beam_search(policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
-    """The best reply to each prompt by beam search, without log-probabilities.
-
-    Settings that are not given come from the model's generation config.
-    """
+    """The best reply to each prompt by beam search, without log-probabilities. Other settings are the model's."""
     model, ends = policy.language_model, policy.end_of_turn
     is_encoder_decoder = model.config.is_encoder_decoder
     prompt_ids, prompt_mask = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
@@ -94,13 +91,10 @@ def guided_beams(policy: ValueGuidedMixin, obs: Obs, settings: GenerationSetting
     is exhaustive. Of the settings, temperature and minimum length apply.
     """
     if replace(settings, min_length=0, do_sample=True).truncates:
-        raise ConfigError(
-            "alg.policy.args.guidance.search: beam does not sample, so of generation_kwargs only temperature and the "
-            "lengths apply; remove the others"
-        )
+        only = "so of generation_kwargs only temperature and the lengths apply; remove the others"
+        raise ConfigError(f"alg.policy.args.guidance.search: beam does not sample, {only}")
     decoder, editors = policy._model_decoder(policy.language_model, obs), policy._step_editors(obs, settings)
     ends, device, n_prompts = policy.end_of_turn, decoder.context.device, len(decoder.context)
-    held_back = end_ids(ends, device)
     best = [_Beam(prompt, float("-inf"), []) for prompt in range(n_prompts)]
     beams = [_Beam(prompt, 0.0, []) for prompt in range(n_prompts)]  # unfinished replies
     last_ids: Tensor | None = None
@@ -110,8 +104,8 @@ def guided_beams(policy: ValueGuidedMixin, obs: Obs, settings: GenerationSetting
         for editor in editors:
             logits = editor.edit(logits, last_ids, hidden)
         log_probs = logits.log_softmax(dim=-1)
-        if t < settings.min_length and len(held_back):
-            log_probs = log_probs.index_fill(1, held_back, float("-inf"))
+        if t < settings.min_length:
+            log_probs = log_probs.masked_fill(ending_tokens(ends, log_probs), float("-inf"))
         scores = log_probs + torch.tensor([beam.score for beam in beams], device=device).unsqueeze(1)
         chosen = _continued(scores, beams, n_beams, best, lambda ids, t=t: ends.is_end(ids) or t + 1 == limit)  # type: ignore[misc]
         if not chosen:
@@ -168,10 +162,8 @@ def reranked(
     """Of the replies sampled to each prompt, the one that the policy ranks highest; of equal ones the first."""
     n = policy.guidance.n_candidates
     if n > 1 and (not settings.do_sample or settings.num_beams > 1):
-        raise ConfigError(
-            f"alg.policy.args.guidance.n_candidates is {n}, but generation_kwargs gives the same reply every time; set "
-            f"do_sample: true, without num_beams"
-        )
+        problem = "generation_kwargs gives the same reply every time; set do_sample: true, without num_beams"
+        raise ConfigError(f"alg.policy.args.guidance.n_candidates is {n}, but {problem}")
     replies = sample({name: each.repeat_interleave(n, dim=0) for name, each in obs.items()})
     rank = policy.ranks(replies).view(-1, n)
     return replies[rank.argmax(dim=1) + n * torch.arange(len(rank), device=rank.device)]

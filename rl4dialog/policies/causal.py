@@ -10,12 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
-from rl4dialog.functional.masks import (
-    SHARING_COST,
-    left_aligned,
-    position_ids_from_mask,
-    rows_to_share,
-)
+from rl4dialog.functional.masks import SHARING_COST, left_aligned, position_ids_from_mask, rows_to_share
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import (
@@ -66,10 +61,7 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
     def _hidden_after_shared_prompts(
         self, trunk: nn.Module, replies: Replies, first: Tensor, repeats: Tensor
     ) -> Tensor:
-        """Hidden states as in `_response_hidden`, computing keys and values of a shared prompt only once.
-
-        ``first`` is one row for each of the U distinct prompts (U,), ``repeats`` each reply's prompt among these (B,).
-        """
+        """`_response_hidden`, reading each of U prompts, in the rows ``first`` (U,), once for its ``repeats`` (B,)."""
         start = replies.prompt_ids.shape[1] - max(int(replies.on_host.prompt.sum(axis=1).max()), 1)
         prompt_ids, prompt_mask = replies.prompt_ids[:, start:], replies.prompt_mask[:, start:]
         ids, mask = replies.response_ids[:, :-1], replies.token_mask[:, :-1]

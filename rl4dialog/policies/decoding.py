@@ -114,10 +114,7 @@ class PromptCache:
         return torch.cat([_at_end(n_known, n_columns), _at_end(lengths - n_known, n_new)], dim=1), n_new
 
     def store(self, prompts: Sequence[np.ndarray], cache: DynamicCache, mask: Tensor) -> None:
-        """Keep these prompts, which the model has read, instead of the last batch; ``mask`` (n, C) has their columns.
-
-        Later tokens are added to copies of the cache's tensors.
-        """
+        """Keep these prompts, which the model has read, as columns ``mask`` (n, C). Later tokens go to copies."""
         self._rows = {prompt.tobytes(): row for row, prompt in enumerate(prompts)}
         self._lengths = sorted({len(prompt) for prompt in prompts}, reverse=True)
         self._layers = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[misc, union-attr]
@@ -164,10 +161,7 @@ class Decoder(ABC):
         self._head, self.context = head, context
 
     def next_hidden(self, last_ids: Tensor | None) -> Tensor:
-        """Last hidden states, from which the next token is predicted. Shape (n, H).
-
-        ``last_ids`` are the previously chosen tokens, shape (n,); ``None`` in the first step.
-        """
+        """Last hidden states (n, H), which predict the next token, after the chosen ``last_ids`` (n,), if any."""
         if last_ids is None:
             return self._first_hidden()
         self.context = torch.cat([self.context, last_ids.unsqueeze(1)], dim=1)
@@ -306,10 +300,7 @@ class Seq2SeqDecoder(Decoder):
 
 
 def cache_holds(model: PreTrainedModel) -> bool:
-    """Whether a decoder-only model generates the same with and without a cache, including with padded prompts.
-
-    Architectures covered by the tests are not checked again.
-    """
+    """Whether a decoder-only model generates the same with a cache, padding included. Tested ones are not checked."""
     if model.config.model_type in CACHED | UNCACHED:
         return model.config.model_type in CACHED
     trunk, head = model.base_model, partial(lm_logits, model, is_plain=head_is_plain(model))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pydantic
 import torch
@@ -28,7 +28,7 @@ from rl4dialog.core.errors import ConfigError, TrainingError, nearest_hint, vali
 from rl4dialog.functional.distributed import all_reduce_max
 from rl4dialog.functional.log_probs import scale_logits, token_log_probs
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.decoding import Decoder, Obs
+from rl4dialog.policies.decoding import Decoder
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 
@@ -122,10 +122,9 @@ class GenerationSettings:
         if settings.num_beams > 1 and given.get("do_sample") is None:
             settings = replace(settings, do_sample=False)
         if settings.num_return_sequences > settings.num_beams and not settings.do_sample:
-            raise ConfigError(
-                f"{where}.num_return_sequences is {settings.num_return_sequences}, but num_beams is only "
-                f"{settings.num_beams}; raise num_beams, or remove num_return_sequences: only one reply is evaluated"
-            )
+            n, fix = settings.num_return_sequences, "raise num_beams, or remove num_return_sequences"
+            problem = f"{where}.num_return_sequences is {n}, but num_beams is only {settings.num_beams}"
+            raise ConfigError(f"{problem}; {fix}: only one reply is evaluated")
         return settings
 
     def limited(self, longest: int, n_before: int) -> tuple[GenerationSettings, int]:
@@ -134,10 +133,8 @@ class GenerationSettings:
         if wanted is None and self.max_length is not None:
             wanted = self.max_length - n_before
             if wanted < 1:
-                raise ConfigError(
-                    f"generation_kwargs.max_length is {self.max_length}, of which {n_before} are before the reply; "
-                    f"raise it, or use max_new_tokens instead"
-                )
+                problem = f"max_length is {self.max_length}, of which {n_before} are before the reply"
+                raise ConfigError(f"generation_kwargs.{problem}; raise it, or use max_new_tokens instead")
         limit = min(wanted or longest, longest)
         return replace(self, min_length=min(self.min_length, limit)), limit
 
@@ -162,24 +159,8 @@ def used_filters(*filters: tuple[bool, Any, float]) -> LogitsProcessorList:
     return LogitsProcessorList([make(value) for is_used, make, value in filters if is_used])
 
 
-class GenerationBackend(Protocol):
-    """Generates replies instead of the policy, with a copy of its weights."""
-
-    def generate(self, policy: Any, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
-        """Generate like the policy's own ``generate``, with at most ``limit`` tokens per reply."""
-
-    def generate_ahead(self, obs: Obs, settings: GenerationSettings, limit: int) -> None:
-        """Begin the replies that :meth:`generate` will be asked for after an update, if the backend can."""
-
-    def weights_will_change(self) -> None:
-        """Notify the backend that its weights are outdated; later calls must use the policy's current ones."""
-
-
 class StepEditor(ABC):
-    """Edits the policy's next-token logits in every step, and so its distribution.
-
-    The ``decoder`` is that of another model for the same replies, if the editor reads one.
-    """
+    """Edits the policy's next-token logits, and so its distribution; a ``decoder``, if any, is another model's."""
 
     def __init__(self, decoder: Decoder | None = None) -> None:
         self._decoder = decoder
@@ -328,10 +309,7 @@ def sample_steps(
 def sampled(
     obs: Mapping[str, Tensor], settings: GenerationSettings, ids: Tensor, mask: Tensor, numbers: Tensor
 ) -> Replies:
-    """Replies to the prompts of ``obs``, without columns that no reply needs. Shapes (n, T), (n, T), (4, n, T).
-
-    The numbers are those of a :class:`Choice`, in its order.
-    """
+    """Replies of ids and mask (n, T) and a :class:`Choice`'s numbers (4, n, T), without columns that none needs."""
     length = int(mask.sum(dim=1).max())
     log_probs, unmasked_log_probs, sampler_log_probs, truncated_mass = numbers[..., :length]
     return Replies(
@@ -349,13 +327,8 @@ def sampled(
 def ending_tokens(end_of_turn: EndOfTurn, logits: Tensor) -> Tensor:
     """Whether each token ends a reply by itself. Shape (n, V) -> (V,)."""
     ends = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
-    ends[end_ids(end_of_turn, logits.device)] = True
+    ends[sorted(end_of_turn.single_token_ids)] = True
     return ends
-
-
-def end_ids(end_of_turn: EndOfTurn, device: torch.device) -> Tensor:
-    """Ids of the tokens that end a reply by themselves."""
-    return torch.tensor(sorted(end_of_turn.single_token_ids), dtype=torch.long, device=device)
 
 
 def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,10 +70,7 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
 
 
 def checkpoint_layers(model: nn.Module) -> None:
-    """Recompute each layer (Chen et al. 2016, arXiv 1604.06174).
-
-    Transformers' own switch works only in training mode, which would enable dropout.
-    """
+    """Recompute each layer (Chen et al. 2016, arXiv 1604.06174); transformers' own switch would enable dropout."""
     layers = layers_of(model)
     if not layers:
         what = f"{type(model).__name__} has no layers that can be recomputed"
@@ -129,10 +126,7 @@ class StepGuard:
 
     @contextmanager
     def around(self, optimizer: Optimizer, max_grad_norm: float = math.inf) -> Iterator[None]:
-        """Guard an optimizer's steps in external code: without gradients they change nothing.
-
-        Gradients are summed over the processes and then clipped.
-        """
+        """Guard steps in external code: without gradients they change nothing. Gradients are summed, then clipped."""
 
         def drop_if_not_finite(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]

@@ -54,29 +54,18 @@ _logger = logging.getLogger(__name__)
 class GraphSampler:
     """Samples replies of a decoder-only model, for which there is no :func:`refusal`.
 
-    Args:
-        model: The language model. Its weights may change, but not their addresses.
-        trunk: The model without its head.
-        head: Logits of hidden states.
-        end_of_turn: Detection of reply ends.
-        max_columns: Largest number of tokens of a prompt and its reply.
-        max_new_tokens: Largest number of tokens of a reply.
+    The weights of the ``model`` may change, but not their addresses. ``trunk`` is the model without its head,
+    ``n_columns`` the largest number of tokens of a prompt and its reply, and ``n_new`` that of a reply alone.
     """
 
     _graphs: dict[_Key, Any]
     _pool: Any
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        trunk: nn.Module,
-        head: Head,
-        end_of_turn: EndOfTurn,
-        max_columns: int,
-        max_new_tokens: int,
+        self, model: PreTrainedModel, trunk: nn.Module, head: Head, end_of_turn: EndOfTurn, n_columns: int, n_new: int
     ) -> None:
         self._model, self._trunk, self._head, self._end_of_turn = model, trunk, head, end_of_turn
-        self._n_columns, self._n_new, self._device = max_columns, max_new_tokens, model.device
+        self._n_columns, self._n_new, self._device = n_columns, n_new, model.device
         self._adds_mask = model.config._attn_implementation == "eager"  # instead of choosing by it
         self._random = torch.Generator(self._device)
         self._ends: Tensor | None = None
@@ -87,8 +76,7 @@ class GraphSampler:
         self._captures = model.device.type == "cuda"
         # Small caches stay, with their graphs. The device decides, not what of it is free.
         self._n_kept_bytes = torch.cuda.get_device_properties(model.device).total_memory // 16 if self._captures else 0
-        self.is_busy = False
-        """Whether a stream has begun and not ended: its tokens are in the only buffers."""
+        self.is_busy = False  # whether a stream has begun and not ended: its tokens are in the only buffers
 
     @torch.no_grad()
     def steps(
@@ -110,67 +98,56 @@ class GraphSampler:
         """
         self.is_busy = True
         try:
-            return (yield from self._steps(decoder, obs, settings, limit, random, look_every))
+            seed = torch.randint(2**62, (), device=self._device, generator=random)
+            settings, n_rows = replace(settings, max_new_tokens=None), len(decoder.context)
+            self._renew_casts()
+            with self._casts():
+                hidden = decoder.next_hidden(None)
+                n_needed, size = decoder.mask.shape[1] + self._n_new, power_of_two(n_rows)
+                n_columns = min(power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, self._n_columns))
+                if (buffers := self._loaded_buffers(size, n_columns, decoder)) is not None:
+                    self._random.manual_seed(int(seed))
+                    hidden = torch.cat([hidden, hidden[:1].expand(size - n_rows, -1)])
+                    self._choose(hidden, buffers.view(size, n_columns), settings)
+                del decoder
+            if buffers is None:
+                decoder = CausalDecoder(self._trunk, obs["prompt_ids"], obs["prompt_mask"], self._head)
+                return (yield from sample_steps(decoder, obs, settings, self._end_of_turn, limit, random=random))
+
+            replies: list[list[int]] = [[] for _ in range(n_rows)]
+            unfinished, done, n_steps = list(range(n_rows)), 0, 1
+            while True:
+                # The only wait for the device: what was sampled since the last look.
+                seen = buffers.ids[:n_rows, done : done + n_steps].tolist()
+                seen_log_probs = buffers.numbers[0, :n_rows, done : done + n_steps].cpu()
+                for step in range(n_steps):
+                    ids = [seen[row][step] for row in unfinished]
+                    if _NOT_FINITE in ids:
+                        raise TrainingError(DIVERGED)
+                    rows = torch.tensor(unfinished)
+                    yield SampledTokens(rows, torch.tensor(ids), seen_log_probs[rows, step])
+                    for row, token in zip(unfinished, ids, strict=True):
+                        replies[row].append(token)
+                    unfinished = [row for row in unfinished if not self._end_of_turn.is_end(replies[row])]
+                    if not unfinished:
+                        break
+                done += n_steps
+                n_steps = min(look_every, limit - done)
+                if not unfinished or not n_steps:
+                    break
+                if power_of_two(len(unfinished)) < size:
+                    size = power_of_two(len(unfinished))
+                    buffers.keep(unfinished, size)
+                for _ in range(n_steps):
+                    self._run(buffers, size, n_columns, settings)
+
+            # Tokens after the end of a reply never happened.
+            lengths = torch.tensor([len(reply) for reply in replies], device=self._device)
+            mask = torch.arange(self._n_new, device=self._device) < lengths.unsqueeze(1)
+            numbers = buffers.numbers[:, :n_rows].where(mask, 0.0)
+            return sampled(obs, settings, buffers.ids[:n_rows].where(mask, 0), mask, numbers)
         finally:
             self.is_busy = False
-
-    def _steps(
-        self,
-        decoder: CausalDecoder,
-        obs: Mapping[str, Tensor],
-        settings: GenerationSettings,
-        limit: int,
-        random: torch.Generator | None,
-        look_every: int,
-    ) -> Generator[SampledTokens, None, Replies]:
-        seed = torch.randint(2**62, (), device=self._device, generator=random)
-        settings, n_rows = replace(settings, max_new_tokens=None), len(decoder.context)
-        self._renew_casts()
-        with self._casts():
-            hidden = decoder.next_hidden(None)
-            n_needed, size = decoder.mask.shape[1] + self._n_new, power_of_two(n_rows)
-            n_columns = min(power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, self._n_columns))
-            if (buffers := self._loaded_buffers(size, n_columns, decoder)) is not None:
-                self._random.manual_seed(int(seed))
-                hidden = torch.cat([hidden, hidden[:1].expand(size - n_rows, -1)])
-                self._choose(hidden, buffers.view(size, n_columns), settings)
-            del decoder
-        if buffers is None:
-            decoder = CausalDecoder(self._trunk, obs["prompt_ids"], obs["prompt_mask"], self._head)
-            return (yield from sample_steps(decoder, obs, settings, self._end_of_turn, limit, random=random))
-
-        replies: list[list[int]] = [[] for _ in range(n_rows)]
-        unfinished, done, n_steps = list(range(n_rows)), 0, 1
-        while True:
-            # The only wait for the device: what was sampled since the last look.
-            seen = buffers.ids[:n_rows, done : done + n_steps].tolist()
-            seen_log_probs = buffers.numbers[0, :n_rows, done : done + n_steps].cpu()
-            for step in range(n_steps):
-                ids = [seen[row][step] for row in unfinished]
-                if _NOT_FINITE in ids:
-                    raise TrainingError(DIVERGED)
-                rows = torch.tensor(unfinished)
-                yield SampledTokens(rows, torch.tensor(ids), seen_log_probs[rows, step])
-                for row, token in zip(unfinished, ids, strict=True):
-                    replies[row].append(token)
-                unfinished = [row for row in unfinished if not self._end_of_turn.is_end(replies[row])]
-                if not unfinished:
-                    break
-            done += n_steps
-            n_steps = min(look_every, limit - done)
-            if not unfinished or not n_steps:
-                break
-            if power_of_two(len(unfinished)) < size:
-                size = power_of_two(len(unfinished))
-                buffers.keep(unfinished, size)
-            for _ in range(n_steps):
-                self._run(buffers, size, n_columns, settings)
-
-        # Tokens after the end of a reply never happened.
-        lengths = torch.tensor([len(reply) for reply in replies], device=self._device)
-        mask = torch.arange(self._n_new, device=self._device) < lengths.unsqueeze(1)
-        numbers = buffers.numbers[:, :n_rows].where(mask, 0.0)
-        return sampled(obs, settings, buffers.ids[:n_rows].where(mask, 0), mask, numbers)
 
     def _run(self, buffers: _Buffers, size: int, n_columns: int, settings: GenerationSettings) -> None:
         """One step of the first ``size`` rows: read the last tokens and choose the next ones."""
@@ -267,10 +244,7 @@ class GraphSampler:
         return (allowed.softmax(dim=-1) / waits).argmax(dim=-1)
 
     def _loaded_buffers(self, size: int, n_columns: int, decoder: CausalDecoder) -> _Buffers | None:
-        """Buffers with the prompts that a decoder has read, if there is memory for them.
-
-        Graphs of other buffers, or of weights that have moved, are dropped.
-        """
+        """Buffers with a decoder's prompts, if there is memory. Graphs of other buffers or addresses are dropped."""
         addresses = [tensor.data_ptr() for tensor in self._model.parameters()]
         buffers = self._buffers
         n_known = (0, 0) if buffers is None else (buffers.n_rows, buffers.n_columns)
@@ -337,21 +311,7 @@ class _View:
 
 
 class _Buffers:
-    """Tensors that steps read and write, for up to B = ``n_rows`` rows and L = ``n_columns`` keys and values of each.
-
-    Attributes:
-        last_ids: Tokens that the next step reads. Shape (B, 1).
-        positions: Their positions. Shape (B, 1).
-        mask: Columns to which they attend. Shape (B, 1, 1, L).
-        column: Column of the next token, the same for all rows. Shape (1,).
-        t: Number of sampled tokens per row. Shape (1,).
-        context: Prompts and replies for the filters, where replies begin at ``first_reply_column``. Shape (B, L).
-        rows: The reply to which each row belongs, or B for a row that is not needed. Shape (B,).
-        ids: Sampled tokens by reply. Shape (B + 1, T).
-        numbers: Their log-probabilities, in the order of :class:`~rl4dialog.policies.generation.Choice`. Shape
-            (4, B + 1, T).
-        layers: Keys and values of each layer. Shape (B, heads, L, dim).
-    """
+    """Tensors that steps read and write, for up to ``n_rows`` rows and ``n_columns`` keys and values of each."""
 
     def __init__(self, n_rows: int, n_columns: int, n_new: int, device: torch.device) -> None:
         self.n_rows, self.n_columns, self.first_reply_column = n_rows, n_columns, n_columns - n_new
@@ -359,11 +319,16 @@ class _Buffers:
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        self.last_ids, self.positions, self.rows = zeros(n_rows, 1), zeros(n_rows, 1), zeros(n_rows)
-        self.mask, self.context = zeros(n_rows, 1, 1, n_columns, dtype=torch.bool), zeros(n_rows, n_columns)
-        self.column, self.t = zeros(1), zeros(1)
-        self.ids, self.numbers = zeros(n_rows + 1, n_new), zeros(4, n_rows + 1, n_new, dtype=torch.float32)
-        self.layers: list[tuple[Tensor, ...]] = []
+        self.last_ids = zeros(n_rows, 1)  # tokens that the next step reads
+        self.positions = zeros(n_rows, 1)  # their positions
+        self.mask = zeros(n_rows, 1, 1, n_columns, dtype=torch.bool)  # columns to which they attend
+        self.column = zeros(1)  # of the next token, the same for all rows
+        self.t = zeros(1)  # number of sampled tokens per row
+        self.context = zeros(n_rows, n_columns)  # for the filters; replies begin at `first_reply_column`
+        self.rows = zeros(n_rows)  # the reply to which each row belongs, or `n_rows` for a row that is not needed
+        self.ids = zeros(n_rows + 1, n_new)  # sampled tokens by reply
+        self.numbers = zeros(4, n_rows + 1, n_new, dtype=torch.float32)  # of these tokens, in the order of a `Choice`
+        self.layers: list[tuple[Tensor, ...]] = []  # keys and values of each. Shape (n_rows, heads, n_columns, dim)
         self._views: dict[tuple[int, int], _View] = {}
 
     def view(self, size: int, n_columns: int) -> _View:
@@ -457,10 +422,7 @@ _NO_CACHE = "the model has no cache of keys and values that could be kept in one
 
 
 def eager_reason(sampler: str, device_type: str, settings: GenerationSettings, of_model: str | None) -> str | None:
-    """Why replies are sampled by calling the model for each token; ``None`` if they are sampled with graphs.
-
-    ``of_model`` is the reason of the policy or of its model (:func:`refusal`), if there is one.
-    """
+    """Why the model is called for each token, such as its own reason ``of_model`` (:func:`refusal`); else ``None``."""
     if sampler in ("transformers", "vllm", "vllm_server"):
         return f"generation.backend is {sampler}"
     if sampler == "auto" and device_type != "cuda":
@@ -469,10 +431,7 @@ def eager_reason(sampler: str, device_type: str, settings: GenerationSettings, o
 
 
 def refusal(config: PretrainedConfig, n_columns: int) -> str | None:
-    """Why a model cannot have a static cache of so many columns; ``None`` if it can.
-
-    Whether it computes the same with such a cache is checked by :func:`static_cache_holds`.
-    """
+    """Why a model cannot have a static cache of so many columns, else ``None``; see also :func:`static_cache_holds`."""
     if config.model_type in UNCACHED:
         return _NO_CACHE
     for layer in DynamicCache(config=config).layers:

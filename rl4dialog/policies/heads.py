@@ -154,12 +154,9 @@ class ValueHead(nn.Module):
 
 
 class ActionValueHead(nn.Module):
-    """Values Q(s, a) of all A actions, such as the tokens of the vocabulary: a network with one hidden layer.
+    """Values Q(s, a) of all A actions by one hidden layer, or without ``width`` a linear map; first ``init_value``."""
 
-    Without ``width`` it is linear. All actions begin with ``init_value``.
-    """
-
-    def __init__(self, n_hidden: int, n_actions: int, width: int | None, init_value: float = 0.0) -> None:
+    def __init__(self, n_hidden: int, n_actions: int, width: int | None, init_value: float) -> None:
         super().__init__()
         self.inner: nn.Module = nn.Identity()
         if width is not None:
@@ -184,13 +181,7 @@ class ActionValueHeads(ValueHead):
     """J heads Q(s, a), whose minimum is the estimate, and a head V(s)."""
 
     def __init__(
-        self,
-        n_hidden: int,
-        trunk: nn.Module | None,
-        n_actions: int,
-        n_heads: int,
-        width: int | None,
-        init_value: float = 0.0,
+        self, n_hidden: int, trunk: nn.Module | None, n_actions: int, n_heads: int, width: int | None, init_value: float
     ) -> None:
         super().__init__(n_hidden, trunk)
         self.output = ActionValueHead(n_hidden, 1, width, init_value)

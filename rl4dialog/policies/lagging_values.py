@@ -46,8 +46,7 @@ class LaggingValuesMixin(LMActorCriticPolicy):
     """
 
     guided = True
-    guidance_class: Any
-    """Type of ``guidance``."""
+    guidance_class: Any  # type of `guidance`
 
     def __init__(
         self,
@@ -126,26 +125,24 @@ class LaggingValuesMixin(LMActorCriticPolicy):
 
     def value_hidden(self, replies: Replies, policy_hidden: Any = None) -> Any:
         """Hidden states that the trained values read; `policy_hidden` may have been computed already."""
-        trunk = self.heads.trunk
-        if trunk is not None:
-            return self._read(trunk, replies)
+        if self.heads.trunk is not None:
+            return self._read(self.heads.trunk, replies)
         return self.policy_hidden(replies) if policy_hidden is None else policy_hidden
 
     @torch.no_grad()
     def target_hidden(self, replies: Replies, value_hidden: Any = None) -> Any:
         """Hidden states that the lagging values read; `value_hidden` may have been computed already."""
-        trunk = self._target_heads.trunk
-        if trunk is not None:
-            return self._read(trunk, replies)
+        if self._target_heads.trunk is not None:
+            return self._read(self._target_heads.trunk, replies)
         return (self.value_hidden(replies) if value_hidden is None else value_hidden).detach()
 
     @torch.no_grad()
     def _guiding(self, replies: Replies, policy_hidden: Any = None) -> tuple[ActionValueHeads, Any]:
         """The heads that guide, and the hidden states that they read; ``policy_hidden`` if already computed."""
-        if self.guidance.use == "online":
-            return self.heads, self.value_hidden(replies, policy_hidden)
-        hidden = self.value_hidden(replies, policy_hidden) if self._target_heads.trunk is None else None
-        return self._target_heads, self.target_hidden(replies, hidden)
+        heads = self.heads if self.guidance.use == "online" else self._target_heads
+        if heads.trunk is not None:
+            return heads, self._read(heads.trunk, replies)
+        return heads, self.value_hidden(replies, policy_hidden)
 
     @abstractmethod
     def action_q(self, heads: ActionValueHeads, hidden: Any, replies: Replies) -> Tensor:

@@ -9,8 +9,8 @@ tokens therefore always count as allowed when they are scored.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -39,9 +39,6 @@ class MaskableMixin(LMActorCriticPolicy):
             ``reference_top_p`` or ``reference_top_k`` for the frozen reference as mask policy.
         min_tokens_to_keep: Minimum number of tokens that a top-p mask allows.
         target_update_iterations: Number of iterations between updates of the mask policy with the trained weights.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
 
     maskable = True
@@ -56,7 +53,6 @@ class MaskableMixin(LMActorCriticPolicy):
         target_update_iterations: Count = 20,
         **kwargs: Any,
     ) -> None:
-        _check_mask(top_mask, mask_type, kwargs.get("reference"))
         self._top_mask, self._mask_type, self._min_tokens_to_keep = top_mask, mask_type, min_tokens_to_keep
         self._target_update_iterations = target_update_iterations
         super().__init__(*args, **kwargs)
@@ -66,7 +62,14 @@ class MaskableMixin(LMActorCriticPolicy):
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
         super().check_arguments(args)
-        _check_mask(args.get("top_mask", 0.9), args.get("mask_type", "learned_top_p"), args.get("reference"))
+        top_mask, mask_type = args.get("top_mask", 0.9), args.get("mask_type", "learned_top_p")
+        if mask_type.startswith("reference") and (reference := args.get("reference")) not in (None, "initial"):
+            problem = f"{mask_type} needs the initial model, but alg.policy.args.reference is {reference}"
+            raise ConfigError(f"alg.policy.args.mask_type: {problem}; choose a learned mask, or reference: initial")
+        is_p = mask_type.endswith("top_p")
+        if top_mask > 1 if is_p else top_mask < 1 or int(top_mask) != top_mask:
+            wanted = "above 0 and at most 1 for top_p" if is_p else "a whole number of tokens for top_k"
+            raise ConfigError(f"alg.policy.args.top_mask must be {wanted}, not {top_mask!r}")
 
     def _build_models(self, model: PreTrainedModel) -> None:
         super()._build_models(model)
@@ -74,11 +77,9 @@ class MaskableMixin(LMActorCriticPolicy):
         if self._mask_type.startswith("learned"):
             self._learned_mask_model = copy.deepcopy(model).requires_grad_(False)
 
-    @contextmanager
-    def mask_model(self) -> Iterator[PreTrainedModel]:
+    def mask_model(self) -> AbstractContextManager[PreTrainedModel]:
         """Provide the language model that defines the mask."""
-        with self.reference() if self._learned_mask_model is None else nullcontext(self._learned_mask_model) as model:
-            yield model
+        return self.reference() if self._learned_mask_model is None else nullcontext(self._learned_mask_model)
 
     def states(self) -> dict[str, dict[str, Tensor]]:
         state = {"_n_iterations": self._n_iterations}
@@ -88,10 +89,8 @@ class MaskableMixin(LMActorCriticPolicy):
         return {**super().states(), "mask": state}
 
     def _beam_search(self, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
-        raise ConfigError(
-            f"generation_kwargs.num_beams is {settings.num_beams}, which is not supported with NLPO's mask, which is "
-            f"computed token by token in rl4dialog's own sampler; remove num_beams"
-        )
+        problem = f"generation_kwargs.num_beams is {settings.num_beams}, which is not supported with NLPO's mask"
+        raise ConfigError(f"{problem}, which is computed token by token in rl4dialog's own sampler; remove num_beams")
 
     def end_iteration(self) -> bool:
         """Count an iteration and update the mask policy if it is due. Returns whether it was updated."""
@@ -151,16 +150,3 @@ class MaskableCausalLMActorCriticPolicy(MaskableMixin, CausalLMActorCriticPolicy
 
 class MaskableSeq2SeqLMActorCriticPolicy(MaskableMixin, Seq2SeqLMActorCriticPolicy):
     """Encoder-decoder policy under a mask, for NLPO."""
-
-
-def _check_mask(top_mask: float, mask_type: str, reference: str | None) -> None:
-    """Check ``top_mask`` against the mask type, and that a reference exists if the mask needs one."""
-    if mask_type.startswith("reference") and reference not in (None, "initial"):
-        raise ConfigError(
-            f"alg.policy.args.mask_type: {mask_type} needs the initial model, but alg.policy.args.reference is "
-            f"{reference}; choose a learned mask, or reference: initial"
-        )
-    is_p = mask_type.endswith("top_p")
-    if top_mask > 1 if is_p else top_mask < 1 or int(top_mask) != top_mask:
-        wanted = "above 0 and at most 1 for top_p" if is_p else "a whole number of tokens for top_k"
-        raise ConfigError(f"alg.policy.args.top_mask must be {wanted}, not {top_mask!r}")

@@ -22,13 +22,7 @@ from transformers import (
 )
 
 from rl4dialog.core.errors import ModelError, nearest_hint
-from rl4dialog.core.pretrained import (
-    PRETRAINED,
-    check_not_guided,
-    has_random_weights,
-    load_model,
-    load_pretrained,
-)
+from rl4dialog.core.pretrained import PRETRAINED, check_not_guided, has_random_weights, load_model, load_pretrained
 
 _logger = logging.getLogger(__name__)
 
@@ -95,10 +89,9 @@ def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
     if getattr(config.get_text_config(), "num_hidden_layers", 1) < 1:
         raise ModelError(f"{model_name!r}: num_hidden_layers in its config.json must be at least 1")
     if config.model_type == "switch_transformers" and reply_length > config.expert_capacity:
-        raise ModelError(
-            f"{model_name!r}: an expert of Switch Transformers takes {config.expert_capacity} tokens of a reply in "
-            f"training, and drops the rest; set env.args.max_episode_length to {config.expert_capacity} or less"
-        )
+        n = config.expert_capacity
+        takes = f"an expert of Switch Transformers takes {n} tokens of a reply in training, and drops the rest"
+        raise ModelError(f"{model_name!r}: {takes}; set env.args.max_episode_length to {n} or less")
     if getattr(config, "output_router_logits", False):
         message = "%s: output_router_logits has no effect; the routers' auxiliary loss is not added to any loss"
         _logger.warning(message, model_name)
@@ -255,18 +248,15 @@ def _check_kind(config: Any, model_name: str, auto_class: Any) -> None:
         found, wanted, policy = ("a decoder-only", "an encoder-decoder", "causal")
         if config.is_encoder_decoder:
             found, wanted, policy = wanted, found, "seq2seq"
-        raise ModelError(
-            f"{model_name!r} is {found} model, but the policy needs {wanted} one; choose another model_name, or the "
-            f"{policy} policy"
-        )
+        problem = f"{model_name!r} is {found} model, but the policy needs {wanted} one"
+        raise ModelError(f"{problem}; choose another model_name, or the {policy} policy")
 
 
 def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions: int, seed: int) -> PreTrainedModel:
     if model_name not in BUILTIN_MODELS:
         known = [*PRETRAINED, *BUILTIN_MODELS]
-        raise ModelError(
-            f"unknown built-in model {model_name!r}{nearest_hint(model_name, known)} (known: {', '.join(known)})"
-        )
+        hint = nearest_hint(model_name, known)
+        raise ModelError(f"unknown built-in model {model_name!r}{hint} (known: {', '.join(known)})")
     kind, bos = model_name.rpartition("-")[2], {"bos_token_id": tokenizer.bos_token_id}
     limited = {"max_position_embeddings": n_positions, **bos}
     config_class, model_class, own, start = {

@@ -13,10 +13,7 @@ from rl4dialog.core.errors import ConfigError
 
 
 class WeightCopy(nn.Module):
-    """Weights of trained parameters at some time. A model runs with them while they are `in_place`.
-
-    They are copies, or those of another model by the same names (``own``).
-    """
+    """Weights of trained parameters at some time, or another model's (``own``), with which a model runs `in_place`."""
 
     def __init__(
         self, trained: Iterable[tuple[str, nn.Parameter]], own: Mapping[str, nn.Parameter] | None = None

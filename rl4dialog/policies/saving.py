@@ -63,10 +63,7 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 
 
 def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
-    """Save the language model and its tokenizer to ``model/``, and the other parts next to it.
-
-    The folder is ``None`` in a process that only takes part in gathering the weights.
-    """
+    """Save language model and tokenizer to ``model/``, the rest beside it; a process without a folder only gathers."""
     # Gather everything before writing, so that no process waits for one that failed to write.
     weights = whole_weights(policy.language_model) if policy.lockstep else None
     states = {file: gathered(state) for file, state in states_beside(policy).items()}
@@ -112,21 +109,24 @@ def load_language_model_weights(model: PreTrainedModel, folder: Path, auto_class
 def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> None:
     """Load one file next to the language model, :data:`CRITIC_FILE` or :data:`MASK_FILE`, into a policy."""
     expected, path = states_beside(policy).get(file, {}), folder / file
-    if not path.is_file():
-        raise ModelError(f"{path} is missing: the folder has a language model, but not the rest of the policy")
-    state = load_file(path)
+    state = loaded_tensors(path, ": the folder has a language model, but not the rest of the policy")
     if differing := sorted(state.keys() ^ expected.keys()):
         kind = f"critic {policy.critic_kind!r} (first difference: {differing[0]})"
         raise ModelError(f"{path} does not fit a policy with {kind}")
     copy_all(expected, state)
 
 
+def loaded_tensors(path: Path, why: str = "") -> dict[str, Tensor]:
+    """Tensors of a safetensors file; ``why`` it is needed is for the message if it is missing."""
+    if not path.is_file():
+        raise ModelError(f"{path} is missing{why}")
+    return load_file(path)
+
+
 def load_optimizer(optimizer: Optimizer, folder: Path) -> None:
     """Load the tensors of :func:`optimizer_tensors` from :data:`OPTIMIZER_FILE`. Learning rates are left unchanged."""
     path = Path(folder) / OPTIMIZER_FILE
-    if not path.is_file():
-        raise ModelError(f"{path} is missing")
-    restore_optimizer(optimizer, load_file(path), path)
+    restore_optimizer(optimizer, loaded_tensors(path), path)
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -209,10 +209,7 @@ _MADE_FOR = "made_for"
 
 
 def save_plain_policy(policy: nn.Module, folder: Path) -> None:
-    """Save the weights of a policy, including its target networks, to a folder.
-
-    Its attribute ``made_for``, if any, is a hash of what its inputs and outputs mean.
-    """
+    """Save weights, target networks included, with ``made_for``, a hash of what inputs and outputs mean."""
     folder.mkdir(parents=True, exist_ok=True)
     # Cloned, because networks that share a feature extractor share its tensors.
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in policy.state_dict().items()}
@@ -222,16 +219,14 @@ def save_plain_policy(policy: nn.Module, folder: Path) -> None:
 def load_plain_policy(policy: nn.Module, folder: Path) -> None:
     """Load weights saved by :func:`save_plain_policy` into a policy of the same architecture."""
     path = folder / POLICY_FILE
-    if not path.is_file():
-        raise ModelError(f"{path} is missing")
+    tensors = loaded_tensors(path)
     with safe_open(path, "pt") as file:
         made_for = (file.metadata() or {}).get(_MADE_FOR, "")
     if made_for and made_for != getattr(policy, _MADE_FOR, made_for):
-        raise ModelError(
-            f"{path} was trained with other dialogue acts or another database, or other goals or another estimator, "
-            f"than those that the config describes now; use the files and arguments of the training"
-        )
+        others = "other dialogue acts or another database, or other goals or another estimator"
+        fix = "use the files and arguments of the training"
+        raise ModelError(f"{path} was trained with {others}, than those that the config describes now; {fix}")
     try:
-        policy.load_state_dict(load_file(path))
+        policy.load_state_dict(tensors)
     except RuntimeError as error:
         raise ModelError(f"{path} does not fit the policy of the config: {error}") from error

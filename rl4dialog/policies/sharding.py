@@ -22,17 +22,8 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.gradient_steps import GradientSteps, layers_of
 
 # All methods that run a model. The root's own weights (embeddings, heads, value head) are gathered around these.
-_METHODS = (
-    "generate",
-    "sequence_log_probs",
-    "predict_sequence_values",
-    "reference_log_probs",
-    "forward",
-    "evaluate_actions",
-    "get_distribution",
-    "predict_values",
-    "compute",
-)
+_OF_REPLIES = ("generate", "sequence_log_probs", "predict_sequence_values", "reference_log_probs", "compute")
+_OF_SB3 = ("forward", "evaluate_actions", "get_distribution", "predict_values")
 
 
 def shard_policy(policy: LMActorCriticPolicy) -> None:
@@ -48,7 +39,7 @@ def shard_policy(policy: LMActorCriticPolicy) -> None:
             # Losses are parts of one mean, so gradients are summed.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    for name in _METHODS:
+    for name in (*_OF_REPLIES, *_OF_SB3):
         register_fsdp_forward_method(policy, name)
     policy.lockstep = True
     policy.share_prompts = False  # sharing prompts would make the number of passes differ between processes

@@ -16,11 +16,11 @@ from typing import Any, Literal, NamedTuple
 import pydantic
 import torch
 from pydantic import Field
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import MinPLogitsWarper, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
-from rl4dialog.core.errors import ConfigError, ModelError, shown
+from rl4dialog.core.errors import ConfigError, shown
 from rl4dialog.core.pretrained import GUIDANCE_FILE
 from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.distributed import copy_all
@@ -34,7 +34,7 @@ from rl4dialog.policies.generation import MIN_TEMPERATURE, GenerationSettings, S
 from rl4dialog.policies.heads import ActionValueHeads
 from rl4dialog.policies.lagging_values import LaggingValuesMixin
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, gathered, states_beside
+from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, gathered, loaded_tensors, states_beside
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
 _STRICT = pydantic.ConfigDict(strict=True)
@@ -168,10 +168,8 @@ def save_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
 
 def load_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
     """Load the values into a policy of the same architecture."""
-    path = folder / VALUES_FILE
-    if not path.is_file():
-        raise ModelError(f"{path} is missing, so the language model in this folder cannot be guided")
-    copy_all(_values(policy), load_file(path))
+    why = ", so the language model in this folder cannot be guided"
+    copy_all(_values(policy), loaded_tensors(folder / VALUES_FILE, why))
 
 
 def _values(policy: LMActorCriticPolicy) -> dict[str, Tensor]:
@@ -248,10 +246,7 @@ class ValueGuidedMixin(LaggingValuesMixin):
 
     @torch.no_grad()
     def kl_to_prior(self, replies: Replies) -> Tensor:
-        """KL of the guided policy from the language model at the same temperature, at response tokens. Shape (B, T).
-
-        It is over the whole vocabulary, in nats; 0 where masked.
-        """
+        """KL (B, T) of the guided policy from the language model, over all tokens, in nats; 0 where masked."""
         hidden = self._policy_hidden(replies)
         guided = self._logits(replies, hidden).float().log_softmax(dim=-1)
         ratio = guided - super()._logits(replies, hidden).float().log_softmax(dim=-1)
@@ -273,10 +268,8 @@ class ValueGuidedMixin(LaggingValuesMixin):
         return reranked(self, sample, obs, settings)
 
     def _beam_search(self, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
-        raise ConfigError(
-            f"generation_kwargs.num_beams is {settings.num_beams}, which would search without guidance; use "
-            f"alg.policy.args.guidance.search: beam"
-        )
+        problem = f"generation_kwargs.num_beams is {settings.num_beams}, which would search without guidance"
+        raise ConfigError(f"{problem}; use alg.policy.args.guidance.search: beam")
 
 
 def _q_of_kept(heads: ActionValueHeads, hidden: Tensor, kept: Tensor | None) -> Tensor:

@@ -42,7 +42,7 @@ Written = tuple[list[list[int]], list[list[float]]]
 
 
 class VLLMSampler(ABC):
-    """Generates for a causal policy; see :class:`~rl4dialog.policies.generation.GenerationBackend`.
+    """Generates for a causal policy, instead of its own sampler, with a copy of its weights.
 
     The seeds of the replies are drawn from torch's random state. The same state results in the same replies, except for
     rounding differences between batches. Of ``model``, only the architecture is used.
@@ -60,7 +60,7 @@ class VLLMSampler(ABC):
         self._outdated = True
 
     def generate(self, policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
-        """Generate one reply per prompt, like the policy's own sampler."""
+        """Generate one reply per prompt, like the policy's own sampler, with at most ``limit`` tokens."""
         check_settings(settings, "generation_kwargs")
         prompts = prompts_of(obs)
         ids, log_probs = self._replies(policy, prompts, settings, limit)
@@ -90,19 +90,13 @@ class VLLMSampler(ABC):
         """New tokens after each prompt, and their log-probabilities. The params are those of :meth:`_params`."""
 
     def _write(
-        self,
-        prompts: list[list[int]],
-        settings: GenerationSettings,
-        limit: int,
-        random: torch.Generator | None = None,
+        self, prompts: list[list[int]], settings: GenerationSettings, limit: int, random: torch.Generator | None = None
     ) -> Written:
-        """Token ids of the replies, and their log-probabilities under the sampler's distribution, in nats.
-
-        vLLM detects the turn marker in its own decoded text, so it may stop slightly early, and continues, or late.
-        """
+        """Token ids of the replies, and their log-probabilities under the sampler's distribution, in nats."""
         ids: list[list[int]] = [[] for _ in prompts]
         log_probs: list[list[float]] = [[] for _ in prompts]
         unfinished = list(range(len(prompts)))
+        # vLLM detects the turn marker in its own decoded text, so it may stop slightly early, and continues, or late.
         while unfinished:
             seeds = torch.randint(2**31, (len(unfinished),), generator=random).tolist()
             params = [
@@ -251,10 +245,9 @@ def _check_agreement(replies: Replies) -> None:
     assert replies.sampler_log_probs is not None and replies.log_probs is not None
     kl = float((replies.sampler_log_probs - replies.log_probs)[replies.response_mask].mean())
     if not kl < _MAX_SAMPLER_KL:
-        raise GenerationError(
-            f"vLLM's log-probabilities differ from the policy's by {kl:.2g} nats per token, more than rounding could "
-            f"({_MAX_SAMPLER_KL}): it does not compute this model with the policy's weights; use backend: transformers"
-        )
+        problem = f"{kl:.2g} nats per token, more than rounding could ({_MAX_SAMPLER_KL})"
+        cause = "it does not compute this model with the policy's weights; use backend: transformers"
+        raise GenerationError(f"vLLM's log-probabilities differ from the policy's by {problem}: {cause}")
 
 
 def _is_for_cpus() -> bool:
@@ -276,10 +269,9 @@ def import_vllm(tensor_parallel_size: int, sleep: bool = False) -> Any:
     if is_cpu and sleep:
         raise ConfigError("generation.sleep frees memory of a GPU, but this vLLM runs on the CPU; remove it")
     if n_devices < tensor_parallel_size:
-        raise ConfigError(
-            f"generation.backend: vllm with tensor_parallel_size: {tensor_parallel_size} needs as many CUDA devices, "
-            f"but this machine has {n_devices}; backend: transformers needs none"
-        )
+        wanted = f"vllm with tensor_parallel_size: {tensor_parallel_size} needs as many CUDA devices"
+        found = f"this machine has {n_devices}; backend: transformers needs none"
+        raise ConfigError(f"generation.backend: {wanted}, but {found}")
     return vllm
 
 
@@ -291,9 +283,8 @@ def check_settings(settings: GenerationSettings, where: str) -> None:
             raise ConfigError(f"{where}.{name} is not supported {backend}")
     lowest, highest = _TEMPERATURES
     if settings.do_sample and not lowest <= settings.temperature <= highest:
-        raise ConfigError(
-            f"{where}.temperature must be between {lowest} and {highest} {backend}, not {settings.temperature}"
-        )
+        allowed = f"between {lowest} and {highest} {backend}"
+        raise ConfigError(f"{where}.temperature must be {allowed}, not {settings.temperature}")
 
 
 def weights_to_send(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:

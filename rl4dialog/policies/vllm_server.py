@@ -45,10 +45,6 @@ _THIS_PROCESS = secrets.token_hex(4)
 _logger = logging.getLogger(__name__)
 
 
-class _Restarted(Unreachable):
-    """The server has lost the weights that it had been sent."""
-
-
 class VLLMServerBackend(VLLMSampler):
     """Generates at the server with this ``url``.
 
@@ -121,7 +117,7 @@ class VLLMServerBackend(VLLMSampler):
     def _of_one_version(self, *asked: Any) -> Written:
         written = self._write(*asked)
         if self._served() != self._version:
-            raise _Restarted(f"{self._url} had other weights at the end of the replies than at their beginning")
+            raise Unreachable(f"{self._url} had other weights at the end of the replies than at their beginning")
         return written
 
     def _complete(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[list[tuple[int, float]]]:
@@ -167,7 +163,8 @@ class VLLMServerBackend(VLLMSampler):
         self._control("/start_weight_update")
         route, token = "/update_weights", secrets.token_hex(16)
         info = {"host": self._sender.host, "port": self._sender.port, "token": token, "timeout_s": self._timeout_s}
-        update = self._start(route, {"update_info": {**info, **described(weights)}})
+        request = partial(self._request, "POST", route, {"update_info": {**info, **described(weights)}})
+        update = self._calls.start([request], keep_going=True)
         failure: OSError | None = None
         try:
             self._sender.send(weights, n_workers, token, update.done)
@@ -272,9 +269,6 @@ class VLLMServerBackend(VLLMSampler):
     def _ask(self, requests: list[tuple[str, str, Any]]) -> list[Any]:
         """The answers to requests, each a method, a route and a body."""
         return self._result(self._calls.start([partial(self._request, *each) for each in requests], keep_going=False))
-
-    def _start(self, route: str, body: Any) -> Future[list[Any]]:
-        return self._calls.start([partial(self._request, "POST", route, body)], keep_going=True)
 
     def _result(self, asked: Future[list[Any]]) -> list[Any]:
         answers = asked.result()

@@ -66,10 +66,7 @@ def register() -> None:
 
 
 def pack_tied_head(model: Any) -> None:
-    """Let vLLM copy the weights of an output layer again, as its CPU layers compute with a copy of theirs.
-
-    It does so itself for layers that receive weights, and a tied output layer receives none.
-    """
+    """Let vLLM's CPU layers copy the weights of a tied output layer, which receives none itself, once more."""
     head = getattr(model, "lm_head", None)
     if head is not None:
         head.quant_method.process_weights_after_loading(head)

@@ -89,9 +89,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
     def reset(self) -> None:
         """Remove all replies."""
         self._added: list[Replies] = []
-        self.values = np.zeros(0, dtype=np.float32)
-        self.returns = np.zeros(0, dtype=np.float32)
-        self.episode_returns = np.zeros(0, dtype=np.float32)
+        self.values, self.returns, self.episode_returns = np.zeros((3, 0), dtype=np.float32)
         self.kl_is_rounding = self.constant_rewards = False
         self.found_constant: list[bool] = []
         self.full = False
@@ -131,8 +129,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         self._set(rewards=rewards, kl_penalties=penalties, reward_scales=scales)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
-        """Compute the credit of the agent tokens of each episode in order, skipping the partner's tokens."""
-        del last_values, dones  # unused: replies hold the value after each episode's end
+        """Compute the credit of the agent tokens of each episode in order. Replies hold the value after its end."""
         self.full = True
         if not self._added:
             return
@@ -224,7 +221,6 @@ class EpisodeRolloutBuffer(SequenceRolloutBuffer):
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
         """Compute the advantage of each episode."""
-        del last_values, dones
         replies = self.replies
         episodes, of_tokens = replies.row_episodes(), replies.token_episodes()
         totals, scales = (
@@ -260,12 +256,8 @@ class BaselineRolloutBuffer(EpisodeRolloutBuffer):
         self.means.moved = float(state["moved"])
         self.means.means = {key: tuple(mean) for key, mean in state["means"].items()}
 
-    @property
-    def logged(self) -> dict[str, float]:
-        return self._logged
-
     def _advantages(self, totals: np.ndarray, scales: np.ndarray) -> np.ndarray:
-        baselines, self._logged = np.zeros_like(totals), dict[str, float]()
+        baselines, self.rule.logged = np.zeros_like(totals), {}
         if self._baseline in ("running", "prompt"):
             known, (mean, _) = self.means.means, mean_and_std(totals)
             of_all = known.get(_ALL, (mean,))[0]
@@ -274,7 +266,7 @@ class BaselineRolloutBuffer(EpisodeRolloutBuffer):
             keys = [self.samples[i] if self._baseline == "prompt" else _ALL for i in episodes]
             baselines = np.array([known.get(key, (of_all,))[0] for key in keys])
             n_known, n = all_reduce_numbers(sum(key in known for key in keys), len(keys))
-            self._logged = {"rollout/known_baselines": n_known / n}
+            self.rule.logged = {"rollout/known_baselines": n_known / n}
             for key, total in itertools.chain(*all_gather_object([*zip(keys, totals.tolist(), strict=True)])):
                 for each in {key, _ALL}:
                     self.means.add(each, total)
@@ -294,11 +286,7 @@ class GroupRolloutBuffer(EpisodeRolloutBuffer):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        advantages_of: Callable[[np.ndarray], np.ndarray],
-        scale_by_batch: bool = False,
-        **kwargs: Any,
+        self, *args: Any, advantages_of: Callable[[np.ndarray], np.ndarray], scale_by_batch: bool = False, **kwargs: Any
     ) -> None:
         self._advantages_of, self._scale_by_batch = advantages_of, scale_by_batch
         super().__init__(*args, **kwargs)

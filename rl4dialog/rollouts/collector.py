@@ -44,25 +44,19 @@ class InfoNumbers:
 
     def add(self, infos: Iterable[Mapping[str, Any]], series: dict[str, list[float]]) -> None:
         """Append the numbers of a batch of infos to the series ``rollout/info/<name>``."""
-        if not self._names:
-            return
-        for info in infos:
+        for info in infos if self._names else ():
             numbers = numbers_in(info)
             self._known.update(numbers)
-            for name in self._names:
-                if name in numbers:
-                    series[PREFIX + name].append(numbers[name])
+            for name in filter(numbers.__contains__, self._names):
+                series[PREFIX + name].append(numbers[name])
 
     def check(self, found: Mapping[str, float], iteration: int) -> None:
         """Check after the run's first iteration that each name was found; names may be absent later."""
-        if iteration > 1:
-            return
-        for name in self._names:
+        for name in self._names if iteration == 1 else ():
             if PREFIX + name not in found:
-                raise ConfigError(
-                    f"logging.log_infos: the environments' infos have no number {name!r}"
-                    f"{nearest_hint(name, self._known)} (they have: {', '.join(sorted(self._known)) or 'none'})"
-                )
+                problem = f"the environments' infos have no number {name!r}{nearest_hint(name, self._known)}"
+                known = ", ".join(sorted(self._known)) or "none"
+                raise ConfigError(f"logging.log_infos: {problem} (they have: {known})")
 
 
 def numbers_in(info: Mapping[str, Any]) -> dict[str, float]:
@@ -170,10 +164,8 @@ def check_progress(stats: RolloutStats, n_partner_failed: float) -> None:
     if stats.n_masked < 100 or stats.episodes:
         return
     if n_partner_failed > stats.n_masked / 2:
-        raise PartnerError(
-            f"the partner failed in {n_partner_failed:g} of the first {stats.n_masked} conversations, and none of them "
-            f"can be trained on; set env.args.partner_on_error: raise to see the error"
-        )
+        what = f"the partner failed in {n_partner_failed:g} of the first {stats.n_masked} conversations, and none of"
+        raise PartnerError(f"{what} them can be trained on; set env.args.partner_on_error: raise to see the error")
     what = f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on"
     if stats.last_failure is not None:
         raise RewardError(f"{what} with reward_fn.on_error: mask; the last failure: {stats.last_failure}")
@@ -259,9 +251,12 @@ class Rollout(Driver):
 
     def _end(self, row: int, talk: Talk) -> None:
         """Train on a conversation, unless a reward failed or its group is left out."""
-        info, is_bootstrapped, last_value = talk.info, False, 0.0
-        if self._settings.bootstrap_truncated and info["TimeLimit.truncated"]:
-            is_bootstrapped, last_value = True, _terminal_value(self.policy, info["terminal_observation"])
+        info, last_value = talk.info, 0.0
+        is_bootstrapped = self._settings.bootstrap_truncated and info["TimeLimit.truncated"]
+        if is_bootstrapped:
+            with torch.no_grad():
+                obs, _ = self.policy.obs_to_tensor(info["terminal_observation"])
+                last_value = float(self.policy.predict_values(obs)[0, 0])  # type: ignore[arg-type]
         for name, values in talk.values.items():
             if known := [value for value in values if math.isfinite(value)]:
                 self.series[f"rollout/reward/{name}"].append(sum(known))
@@ -409,9 +404,3 @@ class RolloutCollector:
         if self.normalizer is not None:
             self.normalizer.normalize(buffer.replies)
         return stats, rollout.observations
-
-
-def _terminal_value(policy: LMActorCriticPolicy, observation: dict[str, np.ndarray]) -> float:
-    with torch.no_grad():
-        obs, _ = policy.obs_to_tensor(observation)
-        return float(policy.predict_values(obs)[0, 0])  # type: ignore[arg-type]

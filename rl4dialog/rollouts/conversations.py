@@ -139,22 +139,19 @@ class Groups:
         self.found_constant: list[bool] = []  # per complete group: constant up to rounding, or fewer than two rewards
 
     def add(self, group: int, conversation: EndedConversation | None) -> list[EndedConversation]:
-        """Add a conversation that has ended, or ``None`` for one that failed; returns those to train on.
-
-        This is the conversation itself or, if constant groups are left out, all of a complete group.
-        """
+        """Add an ended conversation, ``None`` if it failed; returns those to train on: it, or all of a whole group."""
         self._open[group].append(conversation)
         chosen = [conversation] if conversation is not None and self._settings.constant == "keep" else []
         if len(self._open[group]) == self._settings.size:
             ended = [member for member in self._open.pop(group) if member is not None]
-            self.found_constant.append(_is_constant(ended))
-            if self._settings.constant != "keep":
-                if not self.found_constant[-1]:
-                    chosen = ended
-                else:
-                    self._constant += ended
-                    if self._settings.constant == "drop":
-                        self.n_tokens += _n_tokens(ended)
+            totals = np.array([each.rewards.sum() for each in ended])
+            scales = np.array([np.abs(each.rewards).sum() for each in ended])
+            self.found_constant.append(is_constant(totals, scales))
+            if self._settings.constant != "keep" and not self.found_constant[-1]:
+                chosen = ended
+            elif self._settings.constant != "keep":
+                self._constant += ended
+                self.n_tokens += _n_tokens(ended) if self._settings.constant == "drop" else 0
         self._has_chosen |= bool(chosen)
         self.n_tokens += _n_tokens(chosen)
         return chosen
@@ -165,26 +162,15 @@ class Groups:
             return True
         limit = self._settings.max_resampling * n_tokens
         if self._settings.constant == "resample" and _n_tokens(self._constant) >= limit:
-            _logger.warning(
-                "%d of %d groups had equal rewards: alg.args.max_resampling = %d ends the rollout with %d of %d tokens",
-                sum(self.found_constant),
-                len(self.found_constant),
-                self._settings.max_resampling,
-                self.n_tokens,
-                n_tokens,
-            )
+            end = f"ends the rollout with {self.n_tokens} of {n_tokens} tokens"
+            equal = f"{sum(self.found_constant)} of {len(self.found_constant)} groups had equal rewards"
+            _logger.warning("%s: alg.args.max_resampling = %d %s", equal, self._settings.max_resampling, end)
             return True
         return False
 
     def rest(self) -> list[EndedConversation]:
         """Conversations to train on if all groups of the rollout are constant: all of them, so that there are some."""
         return [] if self._has_chosen else self._constant
-
-
-def _is_constant(conversations: list[EndedConversation]) -> bool:
-    """Whether the rewards of a group are constant up to rounding, or fewer than two."""
-    earned = [each.rewards for each in conversations]
-    return is_constant(np.array([each.sum() for each in earned]), np.array([np.abs(each).sum() for each in earned]))
 
 
 def _n_tokens(conversations: list[EndedConversation]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -37,10 +37,7 @@ from rl4dialog.text.prompts import encode_reply
 def partner_answers(
     partner: PartnerService, observations: Mapping[str, np.ndarray], timeout_s: float | None = None
 ) -> tuple[list[Sequence[int]], dict[int, str]]:
-    """Utterances of a partner after its prompts ``prompt_ids`` (n, P) and so on: actions without padding.
-
-    Also returns the messages of failures, by position.
-    """
+    """Utterances of a partner after its prompts (n, P), without padding, and messages of failures by position."""
     n = len(observations["prompt_ids"])
     try:
         with time_limit(timeout_s):
@@ -82,43 +79,28 @@ def _problem(answer: Any, side: OutsidePartner) -> str | None:
     return None
 
 
+@dataclass(eq=False)
 class Driver:
-    """Holds conversations, one in each environment. Subclasses say what becomes of replies, failures and payments.
+    """Holds conversations, one in each environment. Subclasses say what becomes of replies, failures and payments."""
 
-    Args:
-        policy: The agent.
-        env: Environments with one step per utterance, behind the methods of stable-baselines3's ``VecEnv``.
-        observations: Their observations: ``prompt_ids`` (n_envs, P) and so on.
-        task_rewards: Rewards of the conversations; by default none.
-        iteration: Iteration for changing weights of rewards.
-        partner: The partner, if it answers from this process.
-        partner_timeout_s: Its time limit; by default none.
-        generation_kwargs: Generation settings; by default those of the policy.
-    """
+    policy: LMActorCriticPolicy  # the agent
+    env: Any  # environments with one step per utterance, behind the methods of stable-baselines3's `VecEnv`
+    observations: dict[str, np.ndarray]  # their observations: `prompt_ids` (n_envs, P) and so on
+    task_rewards: TaskRewards | None = None  # rewards of the conversations, if there are any
+    iteration: int = 1  # for changing weights of rewards
+    partner: PartnerService | None = None  # the partner, if it answers from this process
+    partner_timeout_s: float | None = None  # its time limit
+    generation_kwargs: Mapping[str, Any] = field(default_factory=dict)  # generation settings, if not the policy's
 
-    number_type: type[np.floating] = np.float64  # of rewards
-    actions: np.ndarray  # what was said in the last step, padded with -1. Shape (n_envs, T)
-    dones: np.ndarray  # where it ended a conversation. Shape (n_envs,)
-    infos: list[dict[str, Any]]  # what the environments say of it
+    number_type: ClassVar[type[np.floating]] = np.float64  # of rewards
+    actions: np.ndarray = field(init=False)  # what was said in the last step, padded with -1. Shape (n_envs, T)
+    dones: np.ndarray = field(init=False)  # where it ended a conversation. Shape (n_envs,)
+    infos: list[dict[str, Any]] = field(init=False)  # what the environments say of it
 
-    def __init__(
-        self,
-        policy: LMActorCriticPolicy,
-        env: Any,
-        observations: dict[str, np.ndarray],
-        task_rewards: TaskRewards | None = None,
-        iteration: int = 1,
-        partner: PartnerService | None = None,
-        partner_timeout_s: float | None = None,
-        generation_kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.policy, self.env, self.observations = policy, env, observations
-        self.task_rewards, self.iteration = task_rewards, iteration
-        self.partner, self._partner_timeout_s = partner, partner_timeout_s
-        self._generation_kwargs = dict(generation_kwargs or {})
-        self.talks = [Talk() for _ in range(env.num_envs)]  # the conversation in each environment
+    def __post_init__(self) -> None:
+        self.talks = [Talk() for _ in range(self.env.num_envs)]  # the conversation in each environment
         self.seconds: dict[str, float] = defaultdict(float)  # time by phase (time/..._s)
-        self.lockstep = policy.lockstep  # whether all processes of the run hold conversations now, with equal passes
+        self.lockstep = self.policy.lockstep  # whether all processes hold conversations now, with equal passes
 
     @contextmanager
     def remembering_prompts(self) -> Iterator[None]:
@@ -128,10 +110,7 @@ class Driver:
             yield
 
     def step(self, rows: np.ndarray) -> list[int]:
-        """Let whoever's turn it is speak in some environments; the others wait.
-
-        Returns the environments whose turn is now complete, or failed; in the others a partner in this process is next.
-        """
+        """Let whoever's turn it is speak in some environments; returns those whose turn is complete, or failed."""
         # 1. Each side speaks, in one batch.
         speakers = self.speakers(rows)
         mine, theirs = rows[speakers == AGENT], rows[speakers == PARTNER]
@@ -187,11 +166,10 @@ class Driver:
     def say(self, rows: np.ndarray) -> Replies:
         """Utterances of the agent in some environments."""
         tensors = {name: torch.as_tensor(a, device=self.policy.device) for name, a in self._observed(rows).items()}
-        return self.policy.generate(tensors, **self._generation_kwargs).with_secrets(tensors)
+        return self.policy.generate(tensors, **self.generation_kwargs).with_secrets(tensors)
 
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
         """Take a batch of one side's replies, if any, while the environments step; conversations had as many before."""
-        del n_before
         return said
 
     def fail(self, talk: Talk, message: str, partner_failed: bool) -> None:
@@ -208,7 +186,7 @@ class Driver:
 
     def ask(self, partner: PartnerService, rows: np.ndarray) -> dict[int, str]:
         """Write answers of a partner into the actions; returns why it has no valid one, by environment."""
-        answers, problems = partner_answers(partner, self._observed(rows), self._partner_timeout_s)
+        answers, problems = partner_answers(partner, self._observed(rows), self.partner_timeout_s)
         for row, ids in zip(rows, answers, strict=True):
             self.actions[row, : len(ids)] = ids
         return {int(rows[i]): problem for i, problem in problems.items()}
@@ -276,6 +254,7 @@ ValuesOf = Callable[[Replies], torch.Tensor]
 """Computes the value of the state before each token. Shape (B, T)."""
 
 
+@dataclass(eq=False)
 class _Evaluation(Driver):
     """Conversations about given samples, of which one whose reward or partner fails ends there."""
 
@@ -338,7 +317,6 @@ class _Evaluation(Driver):
 
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
         """Their tokens and log-probabilities, without the prompts: records are kept, and sent between processes."""
-        del n_before
         if said is None:
             return None
         last = said.prompt_ids[:, -1:].clone(), said.prompt_mask[:, -1:].clone()
@@ -362,9 +340,8 @@ def _scripted_ids(player: Player, env: TextGenEnv) -> list[int]:
         # Not with the turn marker, which can have several tokens, and which the environment adds to the history.
         ids = encode_reply(tokenizer, text, None, env.max_episode_length, conversation.history.prompt)
     except Exception as error:
-        raise DataError(
-            f"player {type(player).__name__} failed on sample {env.sample.id!r}: {type(error).__name__}: {error}"
-        ) from error
+        what = f"player {type(player).__name__} failed on sample {env.sample.id!r}"
+        raise DataError(f"{what}: {type(error).__name__}: {error}") from error
     return _up_to_end(ids, end)
 
 
@@ -372,6 +349,7 @@ def _up_to_end(ids: list[int], end: EndOfTurn) -> list[int]:
     return next((ids[:n] for n in range(1, len(ids)) if end.is_end(ids[:n])), ids)
 
 
+@dataclass(eq=False)
 class Conversing:
     """Lets a policy, or scripted players, talk with a partner about samples, one conversation for each.
 
@@ -383,26 +361,21 @@ class Conversing:
         partner_timeout_s: Time limit of a partner in the main process; by default none.
     """
 
-    def __init__(
-        self,
-        make_env: Callable[[LMActorCriticPolicy, int], UtteranceView],
-        partner: PartnerService | None = None,
-        task_rewards: TaskRewards | None = None,
-        iteration: int = 1,
-        partner_timeout_s: float | None = None,
-    ) -> None:
-        self._make_env, self._partner = make_env, partner
-        self._settings = task_rewards, iteration, partner, partner_timeout_s
+    make_env: Callable[[LMActorCriticPolicy, int], UtteranceView]
+    partner: PartnerService | None = None
+    task_rewards: TaskRewards | None = None
+    iteration: int = 1
+    partner_timeout_s: float | None = None
 
     @property
     def needs_initial_weights(self) -> bool:
         """Whether :meth:`begin_run` needs the weights with which the training of the policy began."""
-        return self._partner is not None and self._partner.needs_initial_weights
+        return self.partner is not None and self.partner.needs_initial_weights
 
     def begin_run(self, policy: LMActorCriticPolicy, initial: WeightCopy | None = None) -> None:
         """Prepare a partner in the main process; see :class:`~rl4dialog.core.protocols.PartnerService`."""
-        if self._partner is not None:
-            self._partner.begin_run(policy, initial)
+        if self.partner is not None:
+            self.partner.begin_run(policy, initial)
 
     def __call__(
         self,
@@ -427,11 +400,11 @@ class Conversing:
             generation_kwargs: Generation settings; by default those of the policy.
         """
         limit = policy.reply_limit(**generation_kwargs)
-        env = _GivenConversations([self._make_env(policy, limit) for _ in samples], samples, seeds)
+        env = _GivenConversations([self.make_env(policy, limit) for _ in samples], samples, seeds)
         for player, sample, seed in zip(players or (), samples, seeds, strict=players is not None):
             player.reset(sample.meta_data or {}, derive_seed(seed, "player"))
-        driver = _Evaluation(policy, env, env.observations, *self._settings, generation_kwargs)
-        driver.players, driver.begun, driver.values_of = players, begun, values_of
+        of_run = self.task_rewards, self.iteration, self.partner, self.partner_timeout_s
+        driver = _Evaluation(policy, env, env.observations, *of_run, generation_kwargs, players, begun, values_of)
         driver.lockstep = policy.lockstep and players is None
         rows = np.arange(len(samples))
         with driver.remembering_prompts():

@@ -7,9 +7,11 @@ import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
+import numpy as np
+
 from rl4dialog.core.errors import CheckpointError, ConfigError
 
-_MOST = 0.2  # largest relative change of a coefficient per iteration
+_MOST = 0.2  # largest relative error that counts, and largest relative change of a coefficient per iteration
 
 
 class KLController(ABC):
@@ -43,7 +45,7 @@ class KLController(ABC):
     def _change_by(self, share: float) -> None:
         """Change the coefficient by a relative amount, at most 20 % up or down. It stays finite and not negative."""
         if math.isfinite(share):
-            self.coeff = min(self.coeff * (1 + _within(share, _MOST)), sys.float_info.max)
+            self.coeff = min(self.coeff * (1 + float(np.clip(share, -_MOST, _MOST))), sys.float_info.max)
 
 
 class FixedKLController(KLController):
@@ -59,14 +61,14 @@ class AdaptiveKLController(KLController):
     coeff <- coeff * (1 + 0.1 * clip((kl - target) / target, -0.2, 0.2)).
     """
 
-    gain, max_error = 0.1, 0.2
+    gain = 0.1
 
     def __init__(self, coeff: float, target_kl: float) -> None:
         super().__init__(coeff)
         self.target_kl = float(target_kl)
 
     def step(self, kl: float, n_tokens: int) -> None:
-        self._change_by(self.gain * _within((kl - self.target_kl) / self.target_kl, self.max_error))
+        self._change_by(self.gain * float(np.clip((kl - self.target_kl) / self.target_kl, -_MOST, _MOST)))
 
 
 class ZieglerKLController(KLController):
@@ -82,14 +84,12 @@ class ZieglerKLController(KLController):
             change per iteration.
     """
 
-    max_error = 0.2
-
     def __init__(self, coeff: float, target_kl: float, horizon: int = 10_000) -> None:
         super().__init__(coeff)
         self.target_kl, self.horizon = float(target_kl), int(horizon)
 
     def step(self, kl: float, n_tokens: int) -> None:
-        error = _within((kl - self.target_kl) / self.target_kl, self.max_error)
+        error = float(np.clip((kl - self.target_kl) / self.target_kl, -_MOST, _MOST))
         self._change_by(error * n_tokens / self.horizon)
 
 
@@ -98,19 +98,10 @@ def build_kl_controller(
 ) -> KLController:
     """Build the controller of a ``kl_div`` block; without a type it is adaptive if there is a target, as in RL4LMs."""
     kind = type or ("adaptive" if target_kl is not None else "fixed")
-    if kind == "fixed":
-        if target_kl is not None:
-            raise ConfigError("kl_div.target_kl has no effect with kl_div.type: fixed; remove one of them")
+    if kind == "fixed" and target_kl is None:
         return FixedKLController(coeff)
-    if target_kl is None or target_kl <= 0:
-        raise ConfigError(f"kl_div.type: {kind} needs a positive kl_div.target_kl, not {target_kl!r}")
-    if kind == "adaptive":
-        return AdaptiveKLController(coeff, target_kl)
-    if kind == "ziegler":
-        return ZieglerKLController(coeff, target_kl, horizon)
-    raise ConfigError(f"kl_div.type must be fixed, adaptive or ziegler, not {kind!r}")
-
-
-def _within(value: float, limit: float) -> float:
-    """Clip a value to +/- ``limit``; NaN stays NaN."""
-    return value if math.isnan(value) else max(-limit, min(limit, value))
+    if target_kl is not None and target_kl > 0 and kind in ("adaptive", "ziegler"):
+        is_adaptive = kind == "adaptive"
+        return AdaptiveKLController(coeff, target_kl) if is_adaptive else ZieglerKLController(coeff, target_kl, horizon)
+    needs = "fixed has none, adaptive and ziegler need a positive one"
+    raise ConfigError(f"kl_div.type: {kind!r} does not go with kl_div.target_kl: {target_kl!r}; {needs}")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_sum
 from rl4dialog.functional.distributed import all_gather_object, mean_and_std
 from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.rounding import bounds, is_constant
 from rl4dialog.rollouts.talk import Payment, Talk
-
-MODES = ("none", "running", "batch")
 
 
 class RewardNormalizer:
@@ -26,8 +23,6 @@ class RewardNormalizer:
     """
 
     def __init__(self, mode: str = "none", clip: tuple[float, float] | None = None) -> None:
-        if mode not in MODES:
-            raise ConfigError(f"reward_fn.normalize must be one of {', '.join(MODES)}, not {mode!r}")
         self.mode, self.clip = mode, clip
         self._n, self._mean, self._sum_of_squares = 0, 0.0, 0.0
         self._bounds = bounds(np.zeros(0))
@@ -102,11 +97,7 @@ def whitened(
 
 
 class TaskRewards:
-    """Sums the rewards of replies: raw values per token from the env workers, and per reply from this process.
-
-    Attributes:
-        last_failure: Message of the last failed reward in this process whose reply is masked, if any.
-    """
+    """Sums the rewards of replies: raw values per token from the env workers, and per reply from this process."""
 
     def __init__(
         self, parts: Sequence[RewardPart], values: Callable[[FinishedReplies], dict[str, list[float]]] | None = None
@@ -115,7 +106,7 @@ class TaskRewards:
         self._in_main = [part for part in parts if part.in_main_process]
         self._changing = [part for part in parts if callable(part.weight)]
         self._values = values
-        self.last_failure: str | None = None
+        self.last_failure: str | None = None  # message of the last reward that failed here and whose reply is masked
 
     def __call__(self, talks: Sequence[Talk], iteration: int) -> list[Payment]:
         """Score the last turns of conversations."""
@@ -133,28 +124,21 @@ class TaskRewards:
             assert self._values is not None
             found = self._values(replies)
             self.last_failure = next(reversed(replies.failures), self.last_failure)
-        return [self._payment(talk, row, found, replies.earlier, iteration) for row, talk in enumerate(talks)]
+        payments = []
+        for row, talk in enumerate(talks):
+            raw = {name: values.astype(float) for name, values in talk.info["reward_parts"].items()}
+            per_token = np.zeros(talk.replies[-1].n_tokens) + weighted_sum(self._in_workers, raw, iteration)
+            values = {part.name: float(sum(raw[part.name])) for part in self._in_workers}
+            values |= {name: each[row] for name, each in found.items()}
+            per_token[-1] += weighted_sum(self._in_main, values, iteration)
+            terms = []
+            for part in self._in_main:
+                if part.name in replies.earlier and (paid := replies.earlier[part.name][row]):
+                    terms.append(part.term(np.array(paid), iteration))
+                    values[part.name] += sum(paid)
+            payments.append(Payment(per_token, sum(terms) if terms else np.zeros(0), values))
+        return payments
 
     def weights(self, iteration: int) -> dict[str, float]:
         """Weights that change, by the name under which they are logged beside the values of the parts."""
         return {f"{part.name}/weight": part.weight_at(iteration) for part in self._changing}
-
-    def _payment(
-        self,
-        talk: Talk,
-        row: int,
-        found: Mapping[str, list[float]],
-        earlier: Mapping[str, list[list[float]]],
-        iteration: int,
-    ) -> Payment:
-        raw = {name: values.astype(float) for name, values in talk.info["reward_parts"].items()}
-        per_token = np.zeros(talk.replies[-1].n_tokens) + weighted_sum(self._in_workers, raw, iteration)
-        values = {part.name: float(sum(raw[part.name])) for part in self._in_workers}
-        values |= {name: each[row] for name, each in found.items()}
-        per_token[-1] += weighted_sum(self._in_main, values, iteration)
-        terms = []
-        for part in self._in_main:
-            if part.name in earlier and (paid := earlier[part.name][row]):
-                terms.append(part.term(np.array(paid), iteration))
-                values[part.name] += sum(paid)
-        return Payment(per_token, sum(terms) if terms else np.zeros(0), values)

@@ -22,7 +22,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.loading import LoadedPolicy, check_learns_v
-from rl4dialog.policies.answering import PartialReply, stream_reply, whole_reply
+from rl4dialog.policies.answering import PartialReply, stream_reply
 from rl4dialog.policies.generation import GenerationSettings, TokenDetails, without_beams
 from rl4dialog.scores.scoring import ReplyScores
 
@@ -78,7 +78,7 @@ class ChatAgent:
         ids = loaded.prompt_ids(prompt)
         if loaded.searches:
             with loaded.guided_by(beta):
-                found = whole_reply(loaded.policy, ids, seed, **kwargs)
+                *_, found = stream_reply(loaded.policy, ids, seed, **kwargs)
             yield found
             return
         parts = stream_reply(loaded.policy, ids, seed, **kwargs)

@@ -90,16 +90,8 @@ class OfflineAlgorithm(BaseAlgorithm):
         stats_window_size: int = 100,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            policy,
-            env,
-            as_schedule(learning_rate, "learning_rate"),
-            policy_kwargs,
-            stats_window_size,
-            verbose=verbose,
-            device=device,
-            seed=seed,
-        )
+        rate = as_schedule(learning_rate, "learning_rate")
+        super().__init__(policy, env, rate, policy_kwargs, stats_window_size, verbose=verbose, device=device, seed=seed)
         self.log, self.n_steps, self.batch_size = log, n_steps, batch_size
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         self.gamma, self.max_grad_norm = gamma, max_grad_norm
@@ -124,9 +116,8 @@ class OfflineAlgorithm(BaseAlgorithm):
     def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
         """Check arguments in the config (``given``; ``args`` with defaults) that depend on the policy class."""
         if policy.reranked and given.get("discount_per") == "token":
-            raise ConfigError(
-                "alg.args.discount_per: token has no meaning with values of whole replies; set it to turn, or remove it"
-            )
+            problem = "token has no meaning with values of whole replies"
+            raise ConfigError(f"alg.args.discount_per: {problem}; set it to turn, or remove it")
 
     @classmethod
     def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
@@ -171,7 +162,6 @@ class OfflineAlgorithm(BaseAlgorithm):
         progress_bar: bool = False,
     ) -> Self:
         """Train on ``total_timesteps`` agent tokens of the log, in iterations of ``n_steps``."""
-        del log_interval
         total_timesteps, callback = self._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
@@ -217,9 +207,8 @@ class OfflineAlgorithm(BaseAlgorithm):
         steps = policy.gradient_steps
         for numbers in self._batches:
             batch = self.prepared(self.log.replies(numbers[distributed.process_index() :: distributed.n_processes()]))
-            assert batch.loss_weights is not None
-            of_turns = batch.flat("loss_weights")[Turns.of(batch).last]
-            sizes = distributed.all_reduce_numbers(float(batch.loss_weights.sum()), float(of_turns.sum()))
+            weights = batch.flat("loss_weights")
+            sizes = distributed.all_reduce_numbers(float(weights.sum()), float(weights[Turns.of(batch).last].sum()))
             steps.clear()
             sums: dict[str, Tensor] = {}
             parts = self._parts(batch)
@@ -291,7 +280,6 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     def _means(self, batch: Replies, n_tokens: float, n_turns: float) -> dict[str, Tensor]:
         """Share of a micro-batch in the means of all terms and the ``loss`` over the minibatch's tokens and turns."""
-        del n_turns
         return weighted_means(self._terms(batch), batch.flat("loss_weights"), n_tokens)
 
     @abstractmethod

@@ -64,9 +64,8 @@ class FilteredBC(BC):
     @classmethod
     def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
         if (least := args.get("min_return")) is not None and least > (high := returns.max()):
-            raise ConfigError(
-                f"alg.args.min_return is {least:g}, but the highest return of the log is {high:g}; lower it"
-            )
+            problem = f"{least:g}, but the highest return of the log is {high:g}"
+            raise ConfigError(f"alg.args.min_return is {problem}; lower it")
 
     def select(self, log: ConversationLog) -> np.ndarray:
         if self.min_return is None:
@@ -107,10 +106,8 @@ class DecisionTransformer(BC):
         super().check_arguments(args)
         target, decimals = args.get("target_return", 0.0), args.get("decimals", 0)
         if not math.isfinite(target) or round(target, decimals) != target:
-            raise ConfigError(
-                f"alg.args.target_return is {target:g}, which cannot be written with alg.args.decimals: {decimals}; "
-                f"raise decimals, or round it"
-            )
+            problem = f"{target:g}, which cannot be written with alg.args.decimals: {decimals}"
+            raise ConfigError(f"alg.args.target_return is {problem}; raise decimals, or round it")
 
     @classmethod
     def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
@@ -122,10 +119,8 @@ class DecisionTransformer(BC):
                 f"and the policy learns nothing about others; choose one of these, such as {high:g}"
             )
         if low == high:
-            raise ConfigError(
-                f"all returns of the log are {low:g} with alg.args.decimals: {decimals}, so they say nothing; raise "
-                f"decimals"
-            )
+            problem = f"all returns of the log are {low:g} with alg.args.decimals: {decimals}, so they say nothing"
+            raise ConfigError(f"{problem}; raise decimals")
 
 
 class AWAC(QLearning):

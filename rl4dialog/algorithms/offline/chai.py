@@ -127,10 +127,8 @@ class CHAI(QLearning):
         self.n_candidates = n_candidates
         super().__init__(*args, cql_weight=cql_weight, **kwargs)
         if not self.policy.settings.do_sample:  # type: ignore[union-attr]
-            raise ConfigError(
-                "alg.policy.args.generation_kwargs.do_sample is false, so all candidates would be the same; set it to "
-                "true"
-            )
+            problem = "do_sample is false, so all candidates would be the same"
+            raise ConfigError(f"alg.policy.args.generation_kwargs.{problem}; set it to true")
         groups = np.zeros(len(self.log), dtype=np.int64)
         groups[self.kept] = self.sampler.first_minibatches()
         self._candidates = CandidateCache(self.log, groups, n_candidates, self.seed or 0)

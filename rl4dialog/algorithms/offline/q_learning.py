@@ -100,8 +100,7 @@ class QLearning(OfflineAlgorithm):
     """
 
     has_values = True
-    samples_penalty = False
-    """Whether the conservative penalty is estimated by samples instead of the sum over all actions."""
+    samples_penalty = False  # whether the conservative penalty is estimated by samples, not a sum over all actions
 
     def __init__(
         self,
@@ -128,10 +127,8 @@ class QLearning(OfflineAlgorithm):
         if "cql_temperature" in given and not args["cql_weight"]:
             raise ConfigError("alg.args.cql_temperature has no effect without alg.args.cql_weight")
         if policy.reranked and args["cql_weight"] and not cls.samples_penalty:
-            raise ConfigError(
-                "alg.args.cql_weight: the penalty is a sum over all actions, too many if they are whole replies; "
-                "set it to 0, or use alg.id: chai"
-            )
+            problem = "the penalty is a sum over all actions, too many if they are whole replies"
+            raise ConfigError(f"alg.args.cql_weight: {problem}; set it to 0, or use alg.id: chai")
 
     def _means(self, batch: Replies, n_tokens: float, n_turns: float) -> dict[str, Tensor]:
         if not self.per_turn:
@@ -297,10 +294,8 @@ class CQL(QLearning):
     def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
         super().check_policy(policy, given, args)
         if policy.reranked and args["backup"] == "max":
-            raise ConfigError(
-                "alg.args.backup: max is a maximum over all actions, which are too many if they are whole replies; set "
-                "it to data, or use alg.id: chai"
-            )
+            problem = "max is a maximum over all actions, which are too many if they are whole replies"
+            raise ConfigError(f"alg.args.backup: {problem}; set it to data, or use alg.id: chai")
 
     def _q_targets(self, states: States) -> Tensor:
         if self.backup == "max":  # max_a' Q(s', a') of the lagging heads over the vocabulary

@@ -60,7 +60,6 @@ class CriticFree(PPO):
         **kwargs: Any,
     ) -> None:
         self.kl_in, self.kl_estimator = kl_in, kl_estimator
-        self.check_arguments(kwargs, 0)
         super().__init__(*args, normalize_advantage=normalize_advantage, **kwargs)
 
     @classmethod
@@ -109,13 +108,8 @@ class Reinforce(CriticFree):
     }
 
     def __init__(
-        self,
-        *args: Any,
-        baseline: RewardBaseline = "batch",
-        kl_half_life: Positive | None = None,
-        **kwargs: Any,
+        self, *args: Any, baseline: RewardBaseline = "batch", kl_half_life: Positive | None = None, **kwargs: Any
     ) -> None:
-        self.check_arguments({"baseline": baseline, "kl_half_life": kl_half_life}, 0)
         self._of_buffer = {"baseline": baseline, "half_life": kl_half_life or 0.06}
         super().__init__(*args, **kwargs)
 
@@ -166,7 +160,6 @@ class GroupBased(CriticFree):
         max_resampling: Count | None = None,
         **kwargs: Any,
     ) -> None:
-        self.check_arguments({"constant_groups": constant_groups, "max_resampling": max_resampling}, 0)
         self.constant_groups = constant_groups
         self.max_resampling = 3 if max_resampling is None else max_resampling
         super().__init__(*args, n_generations=n_generations, **kwargs)

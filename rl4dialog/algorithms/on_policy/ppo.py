@@ -116,10 +116,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         self.critic_epochs, self._baseline, self.group_size = critic_epochs, baseline, n_generations or self.group_size
-        of_critic: dict[str, Any] = {"critic_warmup_iters": critic_warmup_iters, "critic_epochs": critic_epochs}
-        own: dict[str, Any] = {"clip_range_high": clip_range_high, "n_generations": n_generations, **of_critic}
-        own |= {"baseline": baseline} if baseline != "value" else {}
-        PPO.check_arguments({**kwargs, **own}, self.group_size)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         self.agreement_mask = agreement_mask
         self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
@@ -133,13 +129,12 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             # The parent warns about a small last minibatch, but minibatches have similar sizes here.
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
             super().__init__(*args, **kwargs)
-        if self.env is not None:
-            _check_groups(n_generations, self.env.num_envs)
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
         super().check_arguments(args, n_envs)
-        _check_groups(args.get("n_generations"), n_envs)
+        if (n := args.get("n_generations")) and n_envs % n:
+            raise ConfigError(f"alg.args.n_generations is {n}, which does not divide env.n_envs = {n_envs}")
         if args.get("clip_range_high") is not None:
             names = {"clip_range": 0.2, "clip_range_high": None}
             low, high = (FloatSchedule(as_schedule(args.get(name, default), name)) for name, default in names.items())
@@ -230,10 +225,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     def _gradient(
         self, batch: ReplySamples, terms_of: Callable[[ReplySamples], dict[str, torch.Tensor]]
     ) -> dict[str, torch.Tensor]:
-        """Accumulate the gradient of a minibatch's mean loss; returns this process's part of the mean of each term.
-
-        Micro-batches are on the device; the parts of all processes sum to the mean over the minibatch's agent tokens.
-        """
+        """Accumulate the gradient of the mean loss over all processes; returns this one's part of each mean."""
         (n_tokens,) = all_reduce_numbers(batch.replies.n_tokens)
         sums: dict[str, torch.Tensor] = {}
         steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
@@ -357,10 +349,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             return
         replies: Replies = self.rollout_buffer.replies  # type: ignore[attr-defined]
         if replies.sampler_log_probs is None:
-            raise ConfigError(
-                "alg.args.importance_correction needs the log-probabilities of the sampler, which the generation "
-                "backend does not return; remove it, or use another backend"
-            )
+            needs = "the log-probabilities of the sampler, which the generation backend does not return"
+            raise ConfigError(f"alg.args.importance_correction needs {needs}; remove it, or use another backend")
         log_ratio, of_token = replies.flat("log_probs") - replies.flat("sampler_log_probs"), replies.token_replies()
         limits = self.correction_cap, self.correction_mode
         weights, limited = sampler_weights(log_ratio, of_token, self.importance_correction, *limits)
@@ -417,11 +407,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if self.surrogate == "clip":
             return clipped_surrogate(ratio, advantages, clip)
         return clipped_weight_surrogate(ratio, log_prob, advantages, clip)
-
-
-def _check_groups(n_generations: int | None, n_envs: int) -> None:
-    if n_generations and n_envs % n_generations:
-        raise ConfigError(f"alg.args.n_generations is {n_generations}, which does not divide env.n_envs = {n_envs}")
 
 
 def _check_baseline(baseline: str, args: Mapping[str, Any]) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypedDict
+from copy import copy
+from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
 
 import numpy as np
 import torch
 from pydantic import AfterValidator, Field, InstanceOf
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+from torch.distributions import Categorical, kl_divergence, register_kl
 from typing_extensions import Unpack
 
 from rl4dialog.algorithms.schedules import SCHEDULED, ScheduleSettings, as_schedule
@@ -21,7 +25,9 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.functional import distributed
 from rl4dialog.functional.advantages import Credit
-from rl4dialog.policies.gathered import GatheredPolicy
+from rl4dialog.functional.distributed import gathered
+from rl4dialog.policies.base import EvaluatedActions, LMActorCriticPolicy
+from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy, use_deepspeed
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
@@ -155,6 +161,12 @@ class LMRolloutMixin:
     stop_requested = False  # set by a callback in any process to prevent the next rollout in all
     _rollout_began_at: int | None = None
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Check the arguments as they are given, before any class fills in defaults."""
+        env = args[1] if len(args) > 1 else kwargs.get("env")
+        cls.check_arguments(kwargs, getattr(env, "num_envs", 0))
+        return super().__new__(cls)
+
     def __init__(
         self,
         *args: Any,
@@ -178,10 +190,8 @@ class LMRolloutMixin:
         self._step_guard = StepGuard(on_nan_gradient)
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
-        buffer = {
-            "rollout_buffer_class": self.buffer_class,
-            "rollout_buffer_kwargs": {"normalize_rewards": normalize_rewards, **self._buffer_kwargs()},
-        }
+        of_buffer = {"normalize_rewards": normalize_rewards, **self._buffer_kwargs()}
+        buffer = {"rollout_buffer_class": self.buffer_class, "rollout_buffer_kwargs": of_buffer}
         schedules = {name: as_schedule(kwargs[name], name) for name in SCHEDULED if name in kwargs}  # type: ignore[literal-required]
         super().__init__(*args, **{**kwargs, **buffer, **schedules})
 
@@ -304,16 +314,10 @@ class LMRolloutMixin:
         stats = None
         self._rollout_began_at = began_at
         try:
+            groups = GroupSettings(self.group_size, self.constant_groups, self.max_resampling)
+            of_iteration = n_timesteps, on_step, groups, self.iteration + 1, self._join_turns
             stats, algorithm._last_obs = self.collector.collect(
-                algorithm.policy,
-                env,
-                rollout_buffer,
-                algorithm._last_obs,
-                n_timesteps,
-                on_step,
-                GroupSettings(self.group_size, self.constant_groups, self.max_resampling),
-                self.iteration + 1,
-                self._join_turns,
+                algorithm.policy, env, rollout_buffer, algorithm._last_obs, *of_iteration
             )
         finally:
             self._rollout_began_at = None
@@ -344,6 +348,47 @@ class LMRolloutMixin:
         algorithm.policy.weights_will_change()  # the update on this rollout follows
         return_unused_memory()
         return True
+
+
+class GatheredPolicy:
+    """A policy whose numbers are those of the tokens of all processes. Only this process's own have a gradient.
+
+    So losses, decisions and logs are those of one process, and the gradients of all processes sum to its gradient.
+    """
+
+    def __init__(self, policy: LMActorCriticPolicy) -> None:
+        self._policy = policy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def evaluate_actions(self, obs: Obs, actions: Tensor) -> EvaluatedActions:
+        return EvaluatedActions(*map(gathered, self._policy.evaluate_actions(obs, actions)))
+
+    def predict_values(self, obs: Obs) -> Tensor:
+        return gathered(self._policy.predict_values(obs))
+
+    def get_distribution(self, obs: Obs) -> CategoricalDistribution:
+        found = self._policy.get_distribution(obs)
+        found.distribution = _as(_Gathered, found.distribution)
+        return found
+
+
+class _Gathered(Categorical):
+    def log_prob(self, value: Tensor) -> Tensor:
+        return gathered(super().log_prob(value))
+
+
+@register_kl(_Gathered, _Gathered)
+def _kl(first: _Gathered, second: _Gathered) -> Tensor:
+    return gathered(kl_divergence(_as(Categorical, first), _as(Categorical, second)))
+
+
+def _as(kind: type[Categorical], distribution: Any) -> Categorical:
+    """The same distribution, without a copy of its tensors, which have the size of the vocabulary."""
+    found = copy(distribution)
+    found.__class__ = kind
+    return found
 
 
 def with_rollouts(algorithm: Any) -> Any:

@@ -86,10 +86,8 @@ def warm_start_by_cloning(
     """
     policy = algorithm.policy
     if not isinstance(policy, (ActorCriticPolicy, MaskableActorCriticPolicy)):
-        raise ConfigError(
-            f"warm_start.id: bc trains the policy of an on-policy algorithm; {type(algorithm).__name__} has none. Use "
-            f"warm_start.id: replay"
-        )
+        what = f"the policy of an on-policy algorithm; {type(algorithm).__name__} has none"
+        raise ConfigError(f"warm_start.id: bc trains {what}. Use warm_start.id: replay")
     demonstrations = demonstrations_of(algorithm)
     own = policy.optimizer
     policy.optimizer = torch.optim.Adam(policy.parameters(), learning_rate)
@@ -155,15 +153,13 @@ def warm_start_by_replay(
         ConfigError: If the algorithm has no replay buffer, the buffer is too small, or the environment no rule policy.
     """
     if not isinstance(algorithm, OffPolicyAlgorithm):
-        raise ConfigError(
-            f"warm_start.id: replay fills a replay buffer; {type(algorithm).__name__} has none. Use warm_start.id: bc"
-        )
+        what = f"a replay buffer; {type(algorithm).__name__} has none"
+        raise ConfigError(f"warm_start.id: replay fills {what}. Use warm_start.id: bc")
     env, buffer = algorithm.env, algorithm.replay_buffer
     assert env is not None and buffer is not None
     if n_turns > algorithm.buffer_size:
-        raise ConfigError(
-            f"warm_start.args.n_turns is {n_turns}, which is more than alg.args.buffer_size ({algorithm.buffer_size})"
-        )
+        size = algorithm.buffer_size
+        raise ConfigError(f"warm_start.args.n_turns is {n_turns}, which is more than alg.args.buffer_size ({size})")
     algorithm._last_obs = env.reset()  # type: ignore[assignment]
     explore = algorithm.action_space.np_random
     for _ in range(-(-n_turns // env.num_envs)):

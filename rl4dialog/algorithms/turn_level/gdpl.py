@@ -114,9 +114,8 @@ class GDPL(OnPolicyIterations, PPO):
         observations, actions, dones = demonstrations_of(self)
         goes_on = dones == 0
         if not goes_on.any():
-            raise ConfigError(
-                "alg.id: gdpl needs demonstrations of more than one turn: it compares what follows a turn"
-            )
+            needs = "demonstrations of more than one turn: it compares what follows a turn"
+            raise ConfigError(f"alg.id: gdpl needs {needs}")
         self._demonstrated = (observations[goes_on], actions[goes_on], observations.roll(-1, 0)[goes_on])
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:

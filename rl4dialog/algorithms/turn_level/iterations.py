@@ -58,14 +58,10 @@ class IterationMixin:
     An iteration is one call of ``collect_rollouts`` and the training on what it collected. The algorithm itself is
     unchanged: it computes what it computes without this class. Use ``learn(..., log_interval=None)``, since the logger
     is cleared after each rollout here.
-
-    Attributes:
-        iteration: Number of collected iterations.
-        stop_requested: Set by a callback to prevent the next rollout.
     """
 
-    iteration = 0
-    stop_requested = False
+    iteration = 0  # number of collected iterations
+    stop_requested = False  # set by a callback to prevent the next rollout
 
     @property
     def timesteps_per_iteration(self) -> int:
@@ -177,10 +173,9 @@ def with_iterations(algorithm: Any) -> Any:
         wanted = "must derive from stable-baselines3's OnPolicyAlgorithm or OffPolicyAlgorithm"
         raise ConfigError(f"alg.id names {algorithm!r}, which {wanted}")
     if algorithm.collect_rollouts not in _KNOWN_LOOPS:
-        raise ConfigError(
-            f"alg.id names {algorithm.__name__}, which collects rollouts in a loop of its own ("
-            f"{algorithm.collect_rollouts.__qualname__}): checkpoints would lack what it carries between rollouts"
-        )
+        loop = f"a loop of its own ({algorithm.collect_rollouts.__qualname__})"
+        what = f"{algorithm.__name__}, which collects rollouts in {loop}"
+        raise ConfigError(f"alg.id names {what}: checkpoints would lack what it carries between rollouts")
     package = algorithm.__module__.partition(".")[0].replace("_", "-")
     described = {"__doc__": f"{algorithm.__name__} of {package}.", "__module__": algorithm.__module__}
     return type(algorithm.__name__, (mixin, algorithm), described)

@@ -21,15 +21,10 @@ Persona = tuple[str, ...]
 
 
 class StateEstimator(ABC):
-    """Estimates the state of a partner.
+    """Estimates the state of a partner."""
 
-    Attributes:
-        size: Length of an estimate.
-        fingerprint: Hash of what its numbers mean.
-    """
-
-    size: int
-    fingerprint: str
+    size: int  # length of an estimate
+    fingerprint: str  # hash of what its numbers mean
 
     @abstractmethod
     def __call__(self, said: Sequence[Sequence[str]]) -> np.ndarray:
@@ -101,9 +96,6 @@ class RankingEstimator(StateEstimator):
         batch_size: Personas per step.
         learning_rate: Learning rate of Adam.
         seed: Random seed.
-
-    Attributes:
-        losses: Loss of each optimizer step.
     """
 
     def __init__(
@@ -124,32 +116,20 @@ class RankingEstimator(StateEstimator):
             raise ConfigError(f"estimator 'ranking_loss': base: {base} {needs} model_name")
         usable = [persona for persona in personas if len(persona) > 1]
         if len(usable) < 2:
-            raise ConfigError(
-                f"estimator 'ranking_loss' needs two personas of at least two facts; the train split has {len(usable)}"
-            )
+            needs = "two personas of at least two facts"
+            raise ConfigError(f"estimator 'ranking_loss' needs {needs}; the train split has {len(usable)}")
         self._base = BagOfWords(personas) if model_name is None else HiddenMean(model_name, layer)
         generator = torch.Generator().manual_seed(seed)
         self.size, self._map = size, nn.Linear(self._base.size, size, bias=False)
         with torch.no_grad():
             self._map.weight.normal_(0, self._base.size**-0.5, generator=generator)
-        self.losses = self._train(usable, margin, n_steps, min(batch_size, len(usable)), learning_rate, generator)
         self.fingerprint = _hash([self._base.fingerprint, size, margin, n_steps, batch_size, learning_rate, seed])
-
-    def _train(
-        self,
-        personas: Sequence[Persona],
-        margin: float,
-        n_steps: int,
-        batch_size: int,
-        learning_rate: float,
-        generator: torch.Generator,
-    ) -> list[float]:
-        vectors = [torch.from_numpy(self._base([[fact] for fact in persona])) for persona in personas]
-        optimizer = torch.optim.Adam(self._map.parameters(), learning_rate)
-        losses = []
+        self.losses: list[float] = []  # of each optimizer step
+        vectors = [torch.from_numpy(self._base([[fact] for fact in persona])) for persona in usable]
+        optimizer, batch_size = torch.optim.Adam(self._map.parameters(), learning_rate), min(batch_size, len(usable))
         for _ in range(n_steps):
             said, unsaid = [], []
-            for i in torch.randint(len(personas), (batch_size,), generator=generator).tolist():
+            for i in torch.randint(len(usable), (batch_size,), generator=generator).tolist():
                 order = torch.randperm(len(vectors[i]), generator=generator)
                 n_said = int(torch.randint(1, len(order), (1,), generator=generator))
                 said.append(vectors[i][order[:n_said]].mean(0))
@@ -161,8 +141,7 @@ class RankingEstimator(StateEstimator):
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            losses.append(float(loss.detach()))
-        return losses
+            self.losses.append(float(loss.detach()))
 
     @torch.no_grad()
     def __call__(self, said: Sequence[Sequence[str]]) -> np.ndarray:

@@ -34,10 +34,9 @@ def check_samples(samples: Sequence[Sample]) -> None:
         for key, what in (("partner_persona", "facts about the partner"), ("history", "a first utterance")):
             found = info.get(key)
             if not isinstance(found, list | tuple) or not found:
-                raise DataError(
-                    f"env.id: turn_goals needs {what} in meta_data[{key!r}] of every sample, and sample {sample.id!r} "
-                    f"has none; the datapools get_acquainted and persona_pairs provide both"
-                )
+                where = f"meta_data[{key!r}] of every sample, and sample {sample.id!r} has none"
+                pools = "the datapools get_acquainted and persona_pairs provide both"
+                raise DataError(f"env.id: turn_goals needs {what} in {where}; {pools}")
 
 
 @dataclass
@@ -114,12 +113,8 @@ class Answering:
         answers, failures = partner_answers(self._service, first_prompts(self._service.side, said))
         for i, problem in failures.items():
             raise PartnerError(f"the partner failed on sample {conversations[i].sample.id!r}: {problem}")
-        return [
-            PartnerReply(leaves=True)
-            if list(ids) == [LEAVES_ACTION]
-            else checked_reply(side.said(ids), "language_model")
-            for ids in answers
-        ]
+        said_or_left = [None if list(ids) == [LEAVES_ACTION] else side.said(ids) for ids in answers]
+        return [checked_reply(answer, "language_model") for answer in said_or_left]
 
     def _answer(self, partner: Partner, conversation: GoalConversation) -> PartnerReply:
         where = f"partner {self._name!r} failed on sample {conversation.sample.id!r}"
@@ -352,14 +347,10 @@ class TurnGoalVecEnv(VecEnv):
             raise ConfigError("the player best_order has no meaning here, where no order was looked for")
         return int(self._best_order()[len(self._talks[i].turns)])
 
-    def _rule_action(self, i: int) -> int:
-        return self._round_robin_action(i)
+    _rule_action = _round_robin_action
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        method = getattr(self, f"_{method_name}", None)
-        if method is None:
-            raise AttributeError(f"turn_goals has no method {method_name}")
-        return [method(i, *args, **kwargs) for i in self._get_indices(indices)]
+        return [getattr(self, f"_{method_name}")(i, *args, **kwargs) for i in self._get_indices(indices)]
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         return [None if attr_name == "render_mode" else getattr(self, attr_name) for _ in self._get_indices(indices)]

@@ -29,7 +29,7 @@ def test_value_of_chosen_actions_is_that_of_all_of_them():
 
 
 def test_values_of_few_kept_tokens_are_those_among_all():
-    heads, hidden = ActionValueHeads(4, None, 12, 2, 5), torch.randn(3, 4)
+    heads, hidden = ActionValueHeads(4, None, 12, 2, 5, 0.0), torch.randn(3, 4)
     for head in heads.q:
         torch.nn.init.normal_(head.output.weight)
     all_values = heads.q_all(hidden).amin(dim=0)

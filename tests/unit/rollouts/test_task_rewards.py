@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from rows import one_row
 
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.task_rewards import RewardNormalizer
 
@@ -91,8 +90,3 @@ def test_clip_alone_changes_only_what_is_beyond_it():
     replies = conversations([[1.0, 3.0]], [[1.0], [0.5]], [[-9.0]])
     RewardNormalizer(clip=(-1.0, 2.0)).normalize(replies)
     assert [row.tolist() for row in replies.per_row("task_rewards")] == [[1.0, 1.0], [1.0], [0.5], [-1.0]]
-
-
-def test_unknown_mode_is_an_error():
-    with pytest.raises(ConfigError, match="one of none, running, batch, not 'always'"):
-        RewardNormalizer("always")
