@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rl4dialog.serving.teaching import Teaching
 
 _N_EXAMPLES, _LONGEST_EXAMPLE = 3, 80  # messages to begin with, and their characters
+_ONE_REPLY = "The model was trained for one reply, not for a second turn"
 _SHOW_REWARD = flag("--show_reward", "print the reward of each reply and its parts")
 _SITUATIONS = (
     option("--split", "split of the situations (default: train)", choices=SPLITS),
@@ -54,7 +55,6 @@ _SITUATIONS = (
 
 @command(*MODEL, POLICY, _SHOW_REWARD, *JUDGING)
 def chat(args: Namespace) -> None:
-    from rl4dialog.core.config import OnPolicyConfig
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.serving.chat import Chat, ChatAgent
     from rl4dialog.serving.terminal import TaskTerminalChat, TerminalChat, console_reader
@@ -63,10 +63,9 @@ def chat(args: Namespace) -> None:
     read_line = console_reader(sys.stdin, write_verbatim)
     if isinstance(chosen, LoadedPolicy):
         models = [ChatAgent(chosen, model_name(args))]
-        if isinstance(chosen.config, OnPolicyConfig) and chosen.config.env.args.max_turns == 1:
+        if _is_for_one_reply(chosen):
             write_verbatim(
-                "It was trained for one reply, not for a second turn: /reset begins anew, and docs/conversations.md "
-                "shows how to train several turns.\n"
+                f"{_ONE_REPLY}: /reset begins anew, and docs/conversations.md shows how to train several turns.\n"
             )
         talk = Chat(models, feedback, args.seed, args.show_reward, show_tokens=False)
         TerminalChat(talk, read_line, write_verbatim).run()
@@ -215,7 +214,14 @@ def _chat_page(args: Namespace) -> Any:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
     warn_of_visitors(args, "chat with the model and give feedback.")
     print(f"Judgements are appended to {feedback}", file=sys.stderr)
-    return ChatPage(Chat(models, feedback, args.seed, args.show_reward), _beginnings(args.run_path))
+    remark = f"{_ONE_REPLY}: the bin begins anew." if args.compare is None and _is_for_one_reply(chosen) else ""
+    return ChatPage(Chat(models, feedback, args.seed, args.show_reward), _beginnings(args.run_path), remark)
+
+
+def _is_for_one_reply(model: LoadedPolicy) -> bool:
+    from rl4dialog.core.config import OnPolicyConfig
+
+    return isinstance(model.config, OnPolicyConfig) and model.config.env.args.max_turns == 1
 
 
 def _beginnings(run: str | None) -> list[str]:

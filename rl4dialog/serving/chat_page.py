@@ -9,7 +9,7 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings
+from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples
 from rl4dialog.serving.page import Bubble, Options, Page, Updates, Visit, browser_key, note_html, status_html
 from rl4dialog.serving.token_colours import QUANTITIES, Quantity, Scale, common_scale, tokens_html
 
@@ -23,13 +23,13 @@ class ChatPage(Page[ChatState]):
 
     mode = "chat"
 
-    def __init__(self, chat: Chat, examples: Sequence[str] = ()) -> None:
+    def __init__(self, chat: Chat, examples: Sequence[str] = (), remark: str = "") -> None:
         self.examples = examples
         self._chat, settings = chat, Settings(persona=chat.models[0].persona)
         self._to_stop: set[str] = set()
         choose = "Choose the better reply. " if len(chat.models) > 1 else ""
         self.hint = f"{choose}Thumbs rate a reply, the pencil corrects it."
-        super().__init__(self._names(), "Type a message below.", lambda: ChatState(settings))
+        super().__init__(self._names(), f"Type a message below. {remark}".strip(), lambda: ChatState(settings))
 
     def _names(self) -> list[str]:
         """Model names as displayed; numbered if there are two."""
@@ -46,8 +46,9 @@ class ChatPage(Page[ChatState]):
             value=_BOTH, label="Models that reply", elem_id="models", visible=len(models) > 1,
         )  # fmt: skip
         persona = gradio.Textbox(label="Persona", placeholder='Optional, e.g. "You are a waiter"', elem_id="persona")
-        temperature = self._number("temperature", "Temperature", 0.1)
-        top_p = self._number("top_p", "Top-p", 0.05)
+        are_sampled = any(map(samples, models))
+        temperature = self._number("temperature", "Temperature", 0.1, visible=are_sampled)
+        top_p = self._number("top_p", "Top-p", 0.05, visible=are_sampled)
         max_new_tokens = self._number("max_new_tokens", "Longest reply (tokens)", 1, precision=0)
         is_guided = any(model.beta is not None for model in models)
         beta = gradio.Number(None, label="beta (weight of the values)", step=1, elem_id="beta", visible=is_guided)

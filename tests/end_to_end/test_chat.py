@@ -33,7 +33,7 @@ def test_script_of_lines_is_a_conversation(run, tmp_path, monkeypatch, capsys):
     assert chat(lines, monkeypatch, "--run", str(run), "--seed", "0") == 0
     printed = capsys.readouterr().out
     assert "you: do you like tea ?\nmodel: " in printed
-    assert printed.startswith("It was trained for one reply, not for a second turn: /reset begins anew")
+    assert printed.startswith("The model was trained for one reply, not for a second turn: /reset begins anew")
     assert "error: unknown command '/undoo'; did you mean '/undo'?" in printed
     messages = json.loads(saved.read_text())["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant"] * 2

@@ -115,6 +115,17 @@ def test_settings_are_those_of_the_run_unless_they_are_set(tmp_path):
         assert (shown["temperature"], shown["top-p"], shown["max-new-tokens"]) == ("0.7", "1.0", "")
 
 
+def test_empty_chat_says_what_to_know_and_hides_what_has_no_effect(tmp_path):
+    greedy, sampling = Echo(), Echo()
+    greedy.generation_kwargs = {"do_sample": False}
+    for model, is_visible in ((greedy, False), (sampling, True)):
+        with served_page(lambda model=model: ChatPage(Chat([model], tmp_path / "f"), ["hi"], "One reply.")) as address:
+            components = httpx.get(f"{address}/config").json()["components"]
+        shown = {each["props"].get("elem_id"): each["props"] for each in components}
+        assert shown["chat-0"]["placeholder"] == "Type a message below. One reply."
+        assert [shown[name]["visible"] for name in ("temperature", "top-p", "persona")] == [is_visible] * 2 + [True]
+
+
 @pytest.mark.parametrize(
     ("build", "n"), [(lambda file: ChatPage(Chat([Echo(), Echo()], file)), 10), (lambda file: TaskPage(Cafe), 3)]
 )
