@@ -15,20 +15,11 @@ from numpy.typing import NDArray
 
 from rl4dialog.core.arguments import Count, ErrorRate
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, shown
+from rl4dialog.tasks.dialogue_acts import outcome as outcomes
 from rl4dialog.tasks.dialogue_acts.acts import INFORM, DialogueAct, composite_acts, delexicalized
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors, UserSettings
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Exchange, Lexicalizer, RulePolicy, TaskDialogue
 from rl4dialog.tasks.dialogue_acts.goals import Goal
-from rl4dialog.tasks.dialogue_acts.outcome import (
-    ConvLabOutcome,
-    Outcome,
-    TaskReward,
-    TaskTurn,
-    TurnReward,
-    convlab_outcome_of,
-    outcome_of,
-    transcript,
-)
 from rl4dialog.tasks.dialogue_acts.pipeline import Nlg, Nlu, TrackedBelief, Tracker, as_acts
 from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
 from rl4dialog.tasks.dialogue_acts.world import World, built_world
@@ -103,7 +94,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         tracker: Callable[..., Tracker] | None = None,
         nlg: Callable[..., Nlg] | None = None,
         goal_split: str = "train",
-        turn_reward: TurnReward | None = None,
+        turn_reward: outcomes.TurnReward | None = None,
         keeps_transcripts: bool = False,
     ) -> None:
         args = json.dumps(dict(task_args or {}), sort_keys=True)
@@ -117,7 +108,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         self._nlu = None if nlu is None else nlu(world=world)
         self._tracker = None if tracker is None else tracker(world=world)
         self._nlg = None if nlg is None else nlg(world=world)
-        self._reward = TaskReward() if turn_reward is None else turn_reward
+        self._reward = outcomes.TaskReward() if turn_reward is None else turn_reward
         self._vectorizer = ActVectorizer(world, blocks)
         self.lexicalizer = Lexicalizer(world.database)
         self.observation_space = gym.spaces.MultiBinary(len(self._vectorizer.layout))
@@ -153,7 +144,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         is_last = len(self.dialogue.exchanges) >= self._max_turns and not self._user.is_over
         is_over = self._user.is_over or is_last
         outcome = self.outcome() if is_over else None
-        reward = self._paid(TaskTurn(exchange, outcome, self.convlab_outcome))
+        reward = self._paid(outcomes.TaskTurn(exchange, outcome, self.convlab_outcome))
         self._rewards.append(reward)
         if outcome is not None:
             info["is_success"] = outcome.success
@@ -240,19 +231,20 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         is_part = ~(self._composites > bits).any(axis=1)
         return int((is_part * self._composites.sum(axis=1)).argmax())
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> outcomes.Outcome:
         """Outcome of the dialogue so far."""
         dialogue, complete = self.dialogue, self._user.is_complete
-        return outcome_of(dialogue.goal, dialogue.exchanges, complete, self.world.database)
+        return outcomes.outcome_of(dialogue.goal, dialogue.exchanges, complete, self.world.database)
 
-    def convlab_outcome(self) -> ConvLabOutcome:
+    def convlab_outcome(self) -> outcomes.ConvLabOutcome:
         """Outcome of the dialogue so far, by ConvLab-2's rules."""
-        dialogue, complete = self.dialogue, self._user.is_complete
-        return convlab_outcome_of(dialogue.goal, dialogue.exchanges, complete, self.world.database, dialogue.told)
+        said, judged = self.dialogue, (self._user.is_complete, self.world.database)
+        return outcomes.convlab_outcome_of(said.goal, said.exchanges, *judged, said.told)
 
     def transcript(self) -> dict[str, Any]:
         """The dialogue so far, as `rl4dialog.tasks.dialogue_acts.outcome.transcript` writes it."""
-        return transcript(self.dialogue, self._rewards, self.outcome(), self._user.is_over, self.world.templates)
+        is_over, templates = self._user.is_over, self.world.templates
+        return outcomes.transcript(self.dialogue, self._rewards, self.outcome(), is_over, templates)
 
     def demonstrations(self) -> tuple[NDArray[np.int8], NDArray[Any], NDArray[np.int8]]:
         """Turns of the training dialogues, with the belief that the agent would have had in them.
@@ -296,7 +288,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         ontology = self.world.ontology
         return BeliefState(ontology) if self._tracker is None else TrackedBelief(ontology, self._tracker)
 
-    def _paid(self, turn: TaskTurn) -> float:
+    def _paid(self, turn: outcomes.TaskTurn) -> float:
         name = getattr(self._reward, "__name__", type(self._reward).__name__)
         turn_of = f"turn {len(self.dialogue.exchanges)} of a dialogue about goal {self.dialogue.goal.id!r}"
         where = f"the reward of {turn_of} ({name})"

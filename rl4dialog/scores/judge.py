@@ -40,8 +40,8 @@ from rl4dialog.core.types import AGENT, given_turns
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import ChatMarkup
 from rl4dialog.scores.base import Batch, BatchReward
-from rl4dialog.scores.classifiers import batches, max_tokens
-from rl4dialog.scores.language_models import load_decoder, read_decoder
+from rl4dialog.scores.classifiers import batches
+from rl4dialog.scores.language_models import FrozenLanguageModel
 from rl4dialog.scores.parts import AsyncReward, DelegatedReward
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import encode_prompt, encoder_of
@@ -54,7 +54,6 @@ Answer = TypeVar("Answer")
 _TEXTS: dict[str, str] = packaged_yaml(Path(__file__).with_suffix(".yaml"))
 _logger = logging.getLogger(__name__)
 _WHO = "reward 'judge'"
-_HINT = "Set model_name: <folder of a chat model>, a .gguf file, a hub id, or builtin/smollm2-135m-instruct."
 _CUE = "\n\nAnswer:"
 # Below this share, most of what the model wants to say is not an answer.
 _MIN_SHARE = 0.5
@@ -99,11 +98,14 @@ def _warn_once(folder: str, error: str) -> None:
     _logger.warning("answers of the judge cannot be kept in %s (%s), so they are asked for again", folder, error)
 
 
-class AnswerProbabilities:
+class AnswerProbabilities(FrozenLanguageModel):
     """Asks a decoder-only language model questions that have one of a few answers, each a single token.
 
     The weights are loaded when the first question is asked. Logits are always float32.
     """
+
+    role = "judge"
+    hint = "Set model_name: <folder of a chat model>, a .gguf file, a hub id, or builtin/smollm2-135m-instruct."
 
     def __init__(
         self,
@@ -113,17 +115,15 @@ class AnswerProbabilities:
         precision: Literal["fp32", "bf16"] = "fp32",
         cache: bool = True,
     ) -> None:
-        config, self._tokenizer = read_decoder(model_name, _WHO, _HINT, role="judge")
-        self._template = ChatMarkup(ChatTemplate(self._tokenizer)) if self._tokenizer.chat_template else None
+        super().__init__(model_name, _WHO, batch_size, precision)
+        self._template = ChatMarkup(ChatTemplate(self.tokenizer)) if self.tokenizer.chat_template else None
         if self._template is None:
             _logger.warning(
                 "%s: %r has no chat template, so it reads questions as plain text that ends with 'Answer:'. Models "
                 "that were not trained to follow instructions are poor judges",
                 *(_WHO, model_name),
             )
-        self._name, self._batch_size, self._precision, self._cache = model_name, batch_size, precision, cache
-        self._n_positions = max_tokens(self._tokenizer, config)
-        self._values = list(answers.values())
+        self._cache, self._values = cache, list(answers.values())
         self._lead, self._answer_ids = self._tokens(list(answers))
         self._was_share_checked = False
 
@@ -171,9 +171,9 @@ class AnswerProbabilities:
 
     def _encoded(self, question: str) -> list[int]:
         """Tokens of a question up to the answer."""
-        ids = [*encode_prompt(self._tokenizer, self._written(question), None), *self._lead]
-        if len(ids) > self._n_positions:
-            problem = f"a question to the judge has {len(ids)} tokens, but {self._name!r} {self._n_positions} positions"
+        ids = [*encode_prompt(self.tokenizer, self._written(question), None), *self._lead]
+        if len(ids) > self.max_length:
+            problem = f"a question to the judge has {len(ids)} tokens, but {self._name!r} {self.max_length} positions"
             cure = "lower datapool.args.context_size or env.args.max_turns, or choose another model_name"
             raise RewardError(f"{problem}; {cure}")
         return ids
@@ -183,7 +183,7 @@ class AnswerProbabilities:
 
     def _tokens(self, answers: Sequence[str]) -> tuple[list[int], list[int]]:
         """Tokens before every answer, such as a space, and the token of each answer."""
-        encode = encoder_of(self._tokenizer).continued
+        encode = encoder_of(self.tokenizer).continued
         if self._template is None:
             written = [encode(f" {answer}", _CUE) for answer in answers]
         else:
@@ -195,13 +195,14 @@ class AnswerProbabilities:
             n_single = int(split) - 1 if split.isdigit() else 0
             cure = f"set n_levels to at most {n_single}" if n_single > 1 else "choose another model_name"
             raise ConfigError(f"{_WHO}: the answer {split!r} is not a single token of {self._name!r}; {cure}")
-        if len(set(ids)) < len(ids) or self._tokenizer.unk_token_id in ids:
-            raise ConfigError(f"{_WHO}: {self._name!r} lacks tokens for some of the answers {list(answers)}. {_HINT}")
+        if len(set(ids)) < len(ids) or self.tokenizer.unk_token_id in ids:
+            lacking = f"{self._name!r} lacks tokens for some of the answers {list(answers)}"
+            raise ConfigError(f"{_WHO}: {lacking}. {self.hint}")
         return lead, ids
 
     @cached_property
     def _model(self) -> Any:
-        model = load_decoder(self._name, _WHO, _HINT, self._precision)
+        model = super()._model
         if self._precision == "bf16":
             # bf16 would round logits to multiples of 1/8, and make ties of close verdicts.
             head = copy.deepcopy(model.get_output_embeddings()).float()

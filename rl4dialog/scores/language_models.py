@@ -20,8 +20,6 @@ from rl4dialog.text.prompts import encoder_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-_HINT = "Set model_name: <folder of a causal model>, a .gguf file, a hub id, or builtin/smollm2-135m-instruct."
-
 
 class FrozenLanguageModel:
     """A decoder-only language model, which is loaded on first use. Results are always float32.
@@ -29,10 +27,21 @@ class FrozenLanguageModel:
     ``model_name`` is a folder, a ``.gguf`` file, a hub id or a pretrained ``builtin/...`` model; ``who`` uses it.
     """
 
+    role = "model"
+    hint = "Set model_name: <folder of a causal model>, a .gguf file, a hub id, or builtin/smollm2-135m-instruct."
+
     def __init__(
         self, model_name: str, who: str, batch_size: int = 8, precision: Literal["fp32", "bf16"] = "fp32"
     ) -> None:
-        self.config, self.tokenizer = read_decoder(model_name, who, _HINT)
+        from transformers import AutoConfig, AutoTokenizer
+
+        if has_random_weights(model_name):
+            raise ConfigError(f"{who}: model_name is {model_name!r}, which has random weights. {self.hint}")
+        self.config: Any = load_pretrained(AutoConfig, model_name, f"{who}: model", self.hint)
+        if self.config.is_encoder_decoder:
+            problem = f"{model_name!r} is an encoder-decoder; the {self.role} must be decoder-only"
+            raise ModelError(f"{who}: {problem}. {self.hint}")
+        self.tokenizer: Any = load_pretrained(AutoTokenizer, model_name, f"{who}: tokenizer", self.hint)
         self.max_length = max_tokens(self.tokenizer, self.config)
         self._name, self._who, self._batch_size, self._precision = model_name, who, batch_size, precision
 
@@ -79,29 +88,12 @@ class FrozenLanguageModel:
 
     @cached_property
     def _model(self) -> Any:
-        return load_decoder(self._name, self._who, _HINT, self._precision)
+        import torch
+        from transformers import AutoModelForCausalLM
 
-
-def read_decoder(model_name: str, who: str, hint: str, role: str = "model") -> tuple[Any, Any]:
-    """Read config and tokenizer of a pretrained decoder-only language model; the rest is for error messages."""
-    from transformers import AutoConfig, AutoTokenizer
-
-    if has_random_weights(model_name):
-        raise ConfigError(f"{who}: model_name is {model_name!r}, which has random weights. {hint}")
-    config = load_pretrained(AutoConfig, model_name, f"{who}: model", hint)
-    if config.is_encoder_decoder:
-        raise ModelError(f"{who}: {model_name!r} is an encoder-decoder; the {role} must be decoder-only. {hint}")
-    return config, load_pretrained(AutoTokenizer, model_name, f"{who}: tokenizer", hint)
-
-
-def load_decoder(model_name: str, who: str, hint: str, precision: Literal["fp32", "bf16"]) -> Any:
-    """Load a model of :func:`read_decoder` for passes without gradients, on the GPU if there is one."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    model = load_model(AutoModelForCausalLM, model_name, f"{who}: model", hint, dtype=dtype)
-    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+        dtype = torch.bfloat16 if self._precision == "bf16" else torch.float32
+        model = load_model(AutoModelForCausalLM, self._name, f"{self._who}: model", self.hint, dtype=dtype)
+        return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
 _MAX_KNOWN = 4096  # texts

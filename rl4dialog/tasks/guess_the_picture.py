@@ -63,11 +63,6 @@ class Scene:
     values: Mapping[str, str]  # value of each attribute, by its name
     impression: int  # points from 0 to 3 that the guesser gives to the scene before anything is said
 
-    @property
-    def hard_to_see(self) -> frozenset[str]:
-        """Names of the attributes that are hard to see in the picture."""
-        return VIEWS[self.view]
-
 
 @functools.lru_cache(maxsize=8)
 def scene_table(n_scenes: int, seed: int) -> tuple[Scene, ...]:
@@ -126,13 +121,14 @@ parse = playing.reader_of(QUESTIONS)
 def answer(question: Question, scene: Scene, in_sentences: bool) -> str:
     """Answer a question about a scene."""
     attribute, value = ATTRIBUTES[question.attribute], scene.values[question.attribute]
-    if not question.is_answered(scene.hard_to_see):
+    hard_to_see = VIEWS[scene.view]
+    if not question.is_answered(hard_to_see):
         return NOT_SEEN
     if question.values is None:
         return f"{attribute.states} {value}" if in_sentences else value
     brief, sure = (YES, NO), (f"{YES} , {attribute.states}", f"{NO} , {attribute.states} not")
     said = sure if in_sentences else brief
-    if question.attribute in scene.hard_to_see:
+    if question.attribute in hard_to_see:
         said = PROBABLY, PROBABLY_NOT
     return said[value not in question.values]
 

@@ -17,22 +17,9 @@ from typing import Any, TypeVar
 
 from rl4dialog.core.types import Dialogue, Turn
 from rl4dialog.core.yaml_loader import packaged_yaml
-from rl4dialog.data.labels import (
-    ANGER,
-    COMMISSIVE,
-    DIRECTIVE,
-    DISGUST,
-    EMOTIONS,
-    FEAR,
-    HAPPINESS,
-    INFORM,
-    NO_EMOTION,
-    QUESTION,
-    SADNESS,
-    SURPRISE,
-)
+from rl4dialog.data import labels
 
-EMOTION_IDS = {name: number for number, name in EMOTIONS.items()}
+EMOTION_IDS = {name: number for number, name in labels.EMOTIONS.items()}
 
 
 @dataclass(frozen=True)
@@ -68,7 +55,7 @@ NAMES, RELATIVES, WEEKDAYS, TIMES, PRICES, COLOURS = (
 )
 DAYS = ("tomorrow", *(f"on {day}" for day in WEEKDAYS), *(f"next {day}" for day in WEEKDAYS))
 PAST_DAYS = ("yesterday", "last week", *(f"last {day}" for day in WEEKDAYS))
-FEELINGS = {ANGER: "angry", DISGUST: "disgusted", FEAR: "afraid", SADNESS: "sad"}
+FEELINGS = {labels.ANGER: "angry", labels.DISGUST: "disgusted", labels.FEAR: "afraid", labels.SADNESS: "sad"}
 IRREGULAR_PLURALS: dict[str, str] = _WORDS["irregular_plurals"]
 # Words whose spelling and pronunciation differ in starting with a vowel.
 IRREGULAR_ARTICLES: dict[str, str] = _WORDS["irregular_articles"]
@@ -90,7 +77,7 @@ class Phrase:
     """A sentence with slots."""
 
     text: str  # the sentence
-    emotion: int = NO_EMOTION  # its label, or ``WOE``
+    emotion: int = labels.NO_EMOTION  # its label, or ``WOE``
     # whether only a speaker who likes (True) or dislikes (False) the thing says this, otherwise ``None``
     liking: bool | None = None
     slots: frozenset[str] = frozenset()  # names of the slots in ``text``
@@ -139,8 +126,8 @@ def parse_phrases(text: str) -> Phrases:
     for line in text.splitlines():
         match = _PHRASE.fullmatch(line)
         assert match is not None
-        liking, emotion = match["liking"], NO_EMOTION if match["emotion"] is None else _EMOTION_IDS[match["emotion"]]
-        slots = frozenset(_SLOT.findall(match["text"]))
+        liking, slots = match["liking"], frozenset(_SLOT.findall(match["text"]))
+        emotion = labels.NO_EMOTION if match["emotion"] is None else _EMOTION_IDS[match["emotion"]]
         phrases.append(Phrase(match["text"], emotion, None if liking is None else liking == "+", slots))
     return tuple(phrases)
 
@@ -303,15 +290,15 @@ class Frame:
 
 MIN_TURNS, MAX_TURNS = 4, 12
 
-FIRST_ACT = {INFORM: 0.5, QUESTION: 0.4, DIRECTIVE: 0.1}
+FIRST_ACT = {labels.INFORM: 0.5, labels.QUESTION: 0.4, labels.DIRECTIVE: 0.1}
 NEXT_ACT = {
-    INFORM: {QUESTION: 0.66, DIRECTIVE: 0.18, INFORM: 0.16},
-    QUESTION: {INFORM: 0.68, QUESTION: 0.19, DIRECTIVE: 0.13},
-    DIRECTIVE: {COMMISSIVE: 0.68, QUESTION: 0.2, INFORM: 0.12},
-    COMMISSIVE: {INFORM: 0.66, QUESTION: 0.34},
+    labels.INFORM: {labels.QUESTION: 0.66, labels.DIRECTIVE: 0.18, labels.INFORM: 0.16},
+    labels.QUESTION: {labels.INFORM: 0.68, labels.QUESTION: 0.19, labels.DIRECTIVE: 0.13},
+    labels.DIRECTIVE: {labels.COMMISSIVE: 0.68, labels.QUESTION: 0.2, labels.INFORM: 0.12},
+    labels.COMMISSIVE: {labels.INFORM: 0.66, labels.QUESTION: 0.34},
 }
 # Acts that can end a dialogue.
-_LAST_ACTS = (INFORM, COMMISSIVE)
+_LAST_ACTS = (labels.INFORM, labels.COMMISSIVE)
 _ACCEPT_SHARE = {True: 0.85, False: 0.5}
 
 _ALL_QUESTIONS = {**QUESTIONS, **COUNTER_QUESTIONS, **FOLLOW_UP_QUESTIONS}
@@ -325,7 +312,7 @@ def generate_dialogue(id: str, seed: str) -> Dialogue:
     acts = draw_acts(rng)
     conversation = _Conversation(rng, Frame(rng, topic))
     # Only the teller can start with an inform.
-    teller_begins = acts[0] == INFORM or rng.random() < 0.5
+    teller_begins = acts[0] == labels.INFORM or rng.random() < 0.5
     turns = []
     for index, act in enumerate(acts):
         role = TELLER if (index % 2 == 0) == teller_begins else LISTENER
@@ -363,7 +350,7 @@ class _Last:
     """The last utterance, which the next one has to fit: its act and its subject."""
 
     act: int | None = None
-    emotion: int = NO_EMOTION
+    emotion: int = labels.NO_EMOTION
     about_thing: bool = False
     question: Question | None = None
     directive: Directive | None = None
@@ -382,12 +369,12 @@ class _Conversation:
     def say(self, act: int, role: str, is_last: bool) -> tuple[str, int]:
         """Return an utterance with the given act, and its emotion."""
         last, self._last = self._last, _Last(act)
-        if act == INFORM:
+        if act == labels.INFORM:
             choices = self._informs(last, role, is_last)
-        elif act == QUESTION:
+        elif act == labels.QUESTION:
             self._last.question = self._choose_question(last, role)
             choices = self._last.question.say
-        elif act == DIRECTIVE:
+        elif act == labels.DIRECTIVE:
             self._last.directive = self._choose_directive(last, role)
             choices = self._last.directive.say
         else:
@@ -407,7 +394,7 @@ class _Conversation:
             self._frame.told = self._frame.told or last.question.tells
             return last.question.answers
         if last.directive is not None:
-            if last.act == DIRECTIVE:
+            if last.act == labels.DIRECTIVE:
                 return last.directive.objections
             return last.directive.thanks if last.accepted else last.directive.regrets
         if is_last and self._frame.told:
@@ -417,9 +404,9 @@ class _Conversation:
             return STATEMENTS["story"]
         if role == TELLER:
             return STATEMENTS["more_story"]
-        if last.emotion == HAPPINESS:
+        if last.emotion == labels.HAPPINESS:
             return STATEMENTS["glad"]
-        if last.emotion not in (NO_EMOTION, SURPRISE):
+        if last.emotion not in (labels.NO_EMOTION, labels.SURPRISE):
             return STATEMENTS["sorry"]
         return STATEMENTS["curious"] if last.about_thing else STATEMENTS["noted"]
 
@@ -427,7 +414,7 @@ class _Conversation:
         kinds: Iterable[str] = QUESTIONS
         if last.question is not None:
             kinds = COUNTER_QUESTIONS if last.about_thing else COUNTER_QUESTIONS.keys() - THING_COUNTER_QUESTIONS
-        elif last.directive is not None and last.act == DIRECTIVE:
+        elif last.directive is not None and last.act == labels.DIRECTIVE:
             kinds = last.directive.doubts
         elif last.directive is not None:
             kinds = last.directive.then_ask if last.accepted else last.directive.regret_ask
