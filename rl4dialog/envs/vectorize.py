@@ -25,16 +25,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from rl4dialog.core.errors import EnvWorkerError
+from rl4dialog.envs import worker as in_worker
 from rl4dialog.envs.text_generation import SharedSamples
-from rl4dialog.envs.worker import (
-    EnvFn,
-    Failure,
-    dumps,
-    make_utterance_env,
-    partner_waits,
-    run_block,
-    unstacked,
-)
 
 # Time limit of a step in addition to its rewards, for busy machines.
 _STEP_GRACE_S = 30.0
@@ -78,7 +70,7 @@ def make_vec_env(
     vec_env = check_workers(env_kwargs, vec_env)
     samples = env_kwargs["samples"]
     env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
-    build = functools.partial(make_utterance_env, timeout_s=timeout_s)
+    build = functools.partial(in_worker.make_utterance_env, timeout_s=timeout_s)
     parts = [None if once_among is None else (once_among[0] + i, once_among[1]) for i in range(n_envs)]
     builds = [functools.partial(build, {**env_kwargs, "part": part}) for part in parts]
     return vectorize(builds, vec_env, n_workers, timeout_s)
@@ -94,7 +86,7 @@ def check_workers(env_kwargs: Mapping[str, Any], vec_env: str | None = None) -> 
     named = {f"reward {part.name!r}": part.function for part in env_kwargs.get("reward_parts", ())}
     for name, value in {**named, "the partner": env_kwargs.get("partner")}.items():
         try:
-            dumps(value)
+            in_worker.dumps(value)
         except Exception as error:
             raise EnvWorkerError(
                 f"{name} cannot be sent to worker processes: {type(error).__name__}: {error}. {_ADVICE}; __getstate__ "
@@ -104,7 +96,7 @@ def check_workers(env_kwargs: Mapping[str, Any], vec_env: str | None = None) -> 
 
 
 def vectorize(
-    builds: Sequence[EnvFn], vec_env: str, n_workers: int | None = None, timeout_s: float | None = None
+    builds: Sequence[in_worker.EnvFn], vec_env: str, n_workers: int | None = None, timeout_s: float | None = None
 ) -> VecEnv:
     """Run any environments at once, each built where it runs; other arguments as for `make_vec_env`."""
     if vec_env == "dummy":
@@ -118,9 +110,9 @@ class ForeseeingVecEnv(DummyVecEnv):
     The reset of an environment in the middle of a step is not announced, so partners that open it are asked in turn.
     """
 
-    def __init__(self, env_fns: list[EnvFn]) -> None:
+    def __init__(self, env_fns: list[in_worker.EnvFn]) -> None:
         super().__init__(env_fns)
-        self._waiting = self.envs if partner_waits(self.envs[0]) else []
+        self._waiting = self.envs if in_worker.partner_waits(self.envs[0]) else []
 
     def reset(self) -> VecEnvObs:
         for env, seed, options in zip(self._waiting, self._seeds, self._options, strict=False):
@@ -173,13 +165,13 @@ class _Worker:
             if not self.is_busy:
                 raise RuntimeError("step_wait() has no step_async() to wait for")
             received = self._receive()
-            if isinstance(received, Failure):
+            if isinstance(received, in_worker.Failure):
                 if received.is_missing_attribute:
                     raise AttributeError(received.message) from received.cause
                 raise EnvWorkerError(
                     f"{received.message}. env.vec_env: dummy runs the environments in this process."
                 ) from received.cause
-            self.answers.extend(unstacked(*received) if isinstance(received, tuple) else received)
+            self.answers.extend(in_worker.unstacked(*received) if isinstance(received, tuple) else received)
         return self.answers.popleft()
 
     def _receive(self) -> Any:
@@ -246,7 +238,7 @@ class BlockVecEnv(SubprocVecEnv):
 
     def __init__(
         self,
-        env_fns: Sequence[EnvFn],
+        env_fns: Sequence[in_worker.EnvFn],
         n_workers: int | None = None,
         timeout_s: float | None = None,
         start_method: str | None = None,
@@ -254,7 +246,7 @@ class BlockVecEnv(SubprocVecEnv):
         self.waiting = self.closed = False
         self._timeout_s = timeout_s
         try:
-            pickled = dumps(list(env_fns))
+            pickled = in_worker.dumps(list(env_fns))
         except Exception as error:
             raise EnvWorkerError(
                 f"the environments cannot be sent to worker processes: {type(error).__name__}: {error}. {_ADVICE}."
@@ -275,7 +267,7 @@ class BlockVecEnv(SubprocVecEnv):
             for start, stop in itertools.pairwise(bounds):
                 ours, theirs = context.Pipe()
                 arguments = (theirs, pickled, range(start, stop), {**os.environ})
-                process = context.Process(target=run_block, args=arguments, daemon=True)
+                process = context.Process(target=in_worker.run_block, args=arguments, daemon=True)
                 process.start()
                 theirs.close()
                 self.processes.append(process)

@@ -118,33 +118,27 @@ class EmbeddingSimilarityMetric(SentenceMetric):
         self._vectors = VectorFile(path) if path is not None else ModelEmbeddings(str(model_name))
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
-        forms = {"average": average_similarity, "greedy": greedy_similarity, "extrema": extrema_similarity}
-        scores: dict[str, list[float]] = {f"semantic/embedding_{name}": [] for name in forms}
+        best = []
         for text, references in zip(batch.gen_texts, batch.ref_texts, strict=True):
-            vectors, others = self._vectors(text), [self._vectors(reference) for reference in references]
-            for similarity, each in zip(forms.values(), scores.values(), strict=True):
-                each.append(max(similarity(vectors, o) if len(vectors) and len(o) else 0.0 for o in others))
-        return scores
+            vectors = self._vectors(text)
+            best.append(np.max([similarities(vectors, self._vectors(each)) for each in references], axis=0))
+        columns = zip(("average", "greedy", "extrema"), np.stack(best, axis=1).tolist(), strict=True)
+        return {f"semantic/embedding_{name}": scores for name, scores in columns}
 
 
-def average_similarity(a: np.ndarray, b: np.ndarray) -> float:
-    """Cosine of the mean vectors (Foltz et al. 1998). Shapes (words, dimensions)."""
-    return float(cosines(a.mean(0, keepdims=True), b.mean(0, keepdims=True))[0, 0])
+def similarities(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
+    """Similarities of two texts by the vectors of their words. Shapes (words, dimensions); all 0 without words.
 
-
-def greedy_similarity(a: np.ndarray, b: np.ndarray) -> float:
-    """Mean cosine of each word to its nearest neighbor in the other text, in both directions (Rus and Lintean 2012)."""
-    similarities = cosines(a, b)
-    return float((similarities.max(1).mean() + similarities.max(0).mean()) / 2)
-
-
-def extrema_similarity(a: np.ndarray, b: np.ndarray) -> float:
-    """Cosine of the vectors with each dimension's value farthest from 0 (Forgues et al. 2014)."""
-    return float(cosines(_extrema(a)[None], _extrema(b)[None])[0, 0])
-
-
-def _extrema(vectors: np.ndarray) -> np.ndarray:
-    return np.take_along_axis(vectors, np.abs(vectors).argmax(0)[None], 0)[0]
+    The cosine of the mean vectors (Foltz et al. 1998); the mean cosine of each word to its nearest neighbor in the
+    other text, in both directions (Rus and Lintean 2012); and the cosine of the vectors with each dimension's value
+    farthest from 0 (Forgues et al. 2014).
+    """
+    if not len(a) or not len(b):
+        return 0.0, 0.0, 0.0
+    near = cosines(a, b)
+    extrema = (np.take_along_axis(each, np.abs(each).argmax(0)[None], 0) for each in (a, b))
+    average = cosines(a.mean(0, keepdims=True), b.mean(0, keepdims=True))
+    return float(average[0, 0]), float((near.max(1).mean() + near.max(0).mean()) / 2), float(cosines(*extrema)[0, 0])
 
 
 class BertScoreMetric(SentenceMetric):

@@ -225,17 +225,10 @@ def _reachable_goals(
         raise DataError(f"{name}: the database is empty in the domain {empty[0]!r}, which goals are about")
     goals, taken = {}, set[str]()  # goals of the splits before
     for split in sorted(dialogues, key=("test", "val", "train").index):
-        kept, n_repeated, unreachable = list[Goal](), 0, list[str]()
-        for dialogue in dialogues[split]:
-            goal = dialogue.goal
-            if goal is None:
-                continue
-            if wrong := problems(goal, database):
-                unreachable.append(f"{goal.id or dialogue.id}: {wrong[0]}")
-            elif goal.key in taken:
-                n_repeated += 1
-            else:
-                kept.append(goal)
+        own = [(each.goal, problems(each.goal, database), each.id) for each in dialogues[split] if each.goal]
+        unreachable = [f"{goal.id or id}: {wrong[0]}" for goal, wrong, id in own if wrong]
+        kept = tuple(goal for goal, wrong, _ in own if not wrong and goal.key not in taken)
+        n_repeated = len(own) - len(unreachable) - len(kept)
         taken |= {goal.key for goal in kept}
         examples = "; ".join(unreachable[:3])
         if unreachable and on_unreachable == "error":
@@ -249,7 +242,7 @@ def _reachable_goals(
             _logger.info("%s, %s: dropped %d goal(s) that an evaluation split has, too", name, split, n_repeated)
         if not kept:
             raise DataError(f"{name}: the split {split!r} has no goal that the database can satisfy")
-        goals[split] = tuple(kept)
+        goals[split] = kept
     return goals
 
 

@@ -14,9 +14,7 @@ from rl4dialog.scores.semantic import (
     EmbeddingSimilarityMetric,
     ModelEmbeddings,
     VectorFile,
-    average_similarity,
-    extrema_similarity,
-    greedy_similarity,
+    similarities,
 )
 
 LINES = "cat 1 0 0.5\ndog -1 2 0\n. . . 1 1 1\nnaïve 0 0 1\nCat 9 9 9\n"
@@ -58,24 +56,24 @@ A, B = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[3.0, 0.0], [1.0, 1.0], [-4
 
 def test_similarities_by_hand():
     # The means are (1/2, 1) and (0, 1/3).
-    assert average_similarity(A, B) == pytest.approx(2 / sqrt(5))
+    average, greedy, extrema = similarities(A, B)
+    assert average == pytest.approx(2 / sqrt(5))
     # From A: cosines 1 and 1/sqrt(2). From B: 1, 1/sqrt(2), and 0 (to the second; -1 to the first).
-    assert greedy_similarity(A, B) == pytest.approx(((1 + sqrt(0.5)) / 2 + (1 + sqrt(0.5)) / 3) / 2)
-    assert greedy_similarity(B, A) == pytest.approx(greedy_similarity(A, B))
+    assert greedy == pytest.approx(((1 + sqrt(0.5)) / 2 + (1 + sqrt(0.5)) / 3) / 2)
+    assert similarities(B, A) == pytest.approx((average, greedy, extrema))
     # The zero vector is like nothing.
-    assert average_similarity(np.zeros((1, 2)), A) == extrema_similarity(np.zeros((1, 2)), A) == 0
+    assert similarities(np.zeros((1, 2)), A) == (0, 0, 0)
     # (1, 2) and (-4, 1).
-    assert extrema_similarity(A, B) == pytest.approx(-2 / sqrt(5 * 17))
+    assert extrema == pytest.approx(-2 / sqrt(5 * 17))
 
 
 def test_best_reference_counts_and_unknown_words_do_not(tmp_path):
     (tmp_path / "vectors.txt").write_text("a 1 0\nb 0 2\nc 3 0\nd 1 1\ne -4 0\n")
     texts, references = ["a b", "a b unknown", "", "unknown"], [["e", "c d e"], ["a b"], ["a"], ["a"]]
     found = EmbeddingSimilarityMetric(str(tmp_path / "vectors.txt")).compute([""] * 4, texts, references)
-    forms = {"average": average_similarity, "greedy": greedy_similarity, "extrema": extrema_similarity}
-    for name, function in forms.items():
+    best = np.maximum(similarities(A, B), similarities(A, B[2:]))
+    for name, expected in zip(("average", "greedy", "extrema"), best, strict=True):
         scores, corpus = found[f"semantic/embedding_{name}"]
-        expected = max(function(A, B), function(A, B[2:]))
         assert scores == pytest.approx([expected, 1.0, 0.0, 0.0])
         assert corpus == pytest.approx((expected + 1) / 4)
 
