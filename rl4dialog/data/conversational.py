@@ -18,7 +18,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat
 from rl4dialog.data.messages import EMPTY, UNREAD, Notes, log_notes, read_messages, render_messages, reply_numbers
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import Row
+from rl4dialog.data.rows import ELSEWHERE, Row
 from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, split_reader
 from rl4dialog.data.tables import dataset_split
 
@@ -28,14 +28,6 @@ _logger = logging.getLogger(__name__)
 _COLUMNS = ("messages", "prompt", "completion", "chosen", "rejected")
 # Tags of speakers in the texts of hh-rlhf (Bai et al. 2022, arXiv 2204.05862).
 _TAG, _REPLY_TAG = re.compile(r"\n\n(Human|Assistant):"), "\n\nAssistant:"
-_FOREIGN = {
-    "conversations": "ShareGPT; the datapools jsonl and hf_dataset read it with columns: {dialogue: conversations} and "
-    "a format",
-    "completions": "UltraFeedback before it was made pairs; use ultrafeedback_binarized, or write prompt, chosen and "
-    "rejected for each instruction",
-    "mapping": "a ChatGPT export, which is a tree; write the messages from its root to current_node as messages with "
-    "role and content",
-}
 
 
 class NoSharedPrompt(DataError):
@@ -230,7 +222,7 @@ def _common_length(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
 
 def refuse_foreign(row: Row) -> None:
     """Raise a `DataError` with the way to read it if a row is of a known format that is not read here."""
-    for column, cure in _FOREIGN.items():
+    for column, cure in ELSEWHERE["columns"].items():
         if column in row.values:
             raise row.error(f"column {column!r} is that of {cure}")
 

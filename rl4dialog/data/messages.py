@@ -13,24 +13,12 @@ from typing import Any, NamedTuple
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import Prompt, is_number
 from rl4dialog.data.dialogue_format import INSTRUCTIONS, DialogueFormat, Message, chat_messages, n_instructions
-from rl4dialog.data.rows import Row, parse_json
+from rl4dialog.data.rows import ELSEWHERE, Row, parse_json
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
-_USUAL_KEYS = {
-    "speaker": ("role", "speaker", "from", "author", "sender", "name"),
-    "text": ("content", "text", "utterance", "value", "message"),
-}
-PEOPLE = ("user", "human", "customer", "prompter")
-AGENTS = ("assistant", "agent", "bot", "gpt", "chatgpt", "model")
-# Speakers that are neither side; their messages keep the name as their role.
-_TOOLS = ("tool", "tool_call", "tool_response", "function", "function_call", "observation")
-
 _SIDES = ("user", "assistant")
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
-_CALL = "calls are not supported; write it as text in content, or leave out the conversation"
-# Keys of a message that change what its text means, and what to do.
-_BESIDE_TEXT = {"tool_calls": _CALL, "function_call": _CALL, "refusal": "move its text to content"}
 _WRITTEN_ALREADY = "; remove format if the prompts already contain the markup"
 UNREAD, EMPTY = "messages after the last reply of a conversation, which are not read", "empty replies"
 
@@ -208,8 +196,8 @@ def _agent(
     names = list(dict.fromkeys(one.speaker for one in said if one.speaker is not None and not _is_no_side(one)))
     has, listed = f"column {column!r} has", ", ".join(names)
     if agent is None:
-        found = [name for name in names if name.lower() in AGENTS]
-        others = [name for name in names if name.lower() not in (*AGENTS, *PEOPLE)]
+        found = [name for name in names if name.lower() in ELSEWHERE["agents"]]
+        others = [name for name in names if name.lower() not in ELSEWHERE["agents"] + ELSEWHERE["people"]]
         if not found:
             found = [name for name in others if name != answered]
         elif len(names) > 2:  # of two, one unknown name is a person's
@@ -237,7 +225,7 @@ def _as_messages(said: Sequence[Utterance], agent: str | None) -> list[Message]:
 
 
 def _is_no_side(utterance: Utterance) -> bool:
-    return (utterance.speaker or "").lower() in (*INSTRUCTIONS, *_TOOLS)
+    return (utterance.speaker or "").lower() in (*INSTRUCTIONS, *ELSEWHERE["tools"])
 
 
 def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str | None) -> str:
@@ -245,7 +233,7 @@ def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str |
     if chosen is not None:
         _check_key(row, place, item, chosen)
         return chosen
-    found = [key for key in _USUAL_KEYS[name] if key in item]
+    found = [key for key in ELSEWHERE["keys"][name] if key in item]
     if len(found) != 1:
         what = f"several keys that can be its {name}" if found else f"no known key for its {name}"
         keys = ", ".join(map(str, found or item)) or "none"
@@ -260,7 +248,7 @@ def _check_key(row: Row, place: str, item: Mapping[str, Any], key: str) -> None:
 
 def _content(message: Mapping[str, Any], key: str, row: Row, place: str) -> str:
     """Return the text of a message, which can consist of parts of type ``text``."""
-    for name, cure in _BESIDE_TEXT.items():
+    for name, cure in ELSEWHERE["beside_text"].items():
         if message.get(name):
             raise row.error(f"{place} has {name}: {cure}")
     if message.get("weight") == 0:

@@ -28,6 +28,7 @@ from rl4dialog.core.arguments import parsed
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.files import check_expansion, check_regular, json_value
 from rl4dialog.core.types import is_number
+from rl4dialog.core.yaml_loader import packaged_yaml
 
 _BYTES_AT_ONCE = 2**24
 _ENCRYPTED = 0x1  # bit of a zip member's flags
@@ -172,14 +173,7 @@ _logger = logging.getLogger(__name__)
 _MISSING = object()
 # Articles exceed the csv module's default limit of 128 KiB; this is the largest limit on all platforms.
 _CSV_FIELD_LIMIT = 2**31 - 1
-# First columns, or else columns, of the files of other tools.
-_ORIGINS: dict[str, re.Pattern[str] | set[str]] = {
-    "ParlAI": re.compile(r"text:"),
-    "MultiWOZ": re.compile(r"\w+\d\.json$"),
-    "EmpatheticDialogues": {"conv_id", "utterance_idx", "speaker_idx"},
-    "Label Studio": {"annotations", "data"},
-    "Argilla": {"fields", "responses"},
-}
+ELSEWHERE = packaged_yaml(Path(__file__).with_name("elsewhere.yaml"))  # files of other programs
 _NOT_SPACE = re.compile(r"\S")
 _OF_LOGS = {"messages", "transitions"}  # keys of logs, which can be a single indented object
 _EXCEL = re.compile(r"sep=(.)\s*", re.IGNORECASE)
@@ -296,8 +290,8 @@ def read_rows(path: Path, delimiter: str | None = None, encoding: str = UTF_8) -
 def origin(columns: Iterable[Any]) -> str:
     """Return the end of a message about a file of another tool, which its columns give away; empty for other files."""
     names = [str(name) for name in columns]
-    for tool, sign in _ORIGINS.items():
-        if names and (sign <= set(names) if isinstance(sign, set) else sign.match(names[0])):
+    for tool, sign in ELSEWHERE["programs"].items():
+        if names and ({*sign} <= set(names) if isinstance(sign, list) else re.match(sign, names[0])):
             return f"; this is a file of {tool}, and 'Files from elsewhere' in docs/datapools.md says how to use it"
     return ""
 

@@ -23,14 +23,10 @@ from rl4dialog.core.errors import ConfigError, DataError, RewardError, shown
 from rl4dialog.core.files import append_record, json_object, whole_lines
 from rl4dialog.core.protocols import BatchedConversationReward
 from rl4dialog.core.types import SPEAKERS, Dialogue
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_text import visible
 
-_PAGE = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Rating</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">{refresh}
-<body style="max-width: 40em; margin: 1em auto; padding: 0 1em; font: 1.1em sans-serif; white-space: pre-line">{body}"""
-_FORM = """{text}
-<form method="post" style="white-space: normal"><input type="hidden" name="key" value="{key}">
-<label>{label} <input name="rating" autofocus required inputmode="decimal"></label> <button>Rate</button></form>"""
+_PAGE, _FORM = packaged_yaml(Path(__file__).with_suffix(".yaml")).values()
 
 
 class ManualRating(BatchedConversationReward):

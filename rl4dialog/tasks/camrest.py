@@ -15,15 +15,8 @@ from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
 from rl4dialog.tasks.dialogue_acts.ontology import Database, Ontology
 
 RESTAURANT = "restaurant"
-ONTOLOGY = Ontology.of(packaged_yaml(Path(__file__).with_suffix(".yaml")))
-# The goal's text gives what the user wants first; the goal's slots give what it wants if there is no such venue.
-_FALLBACK = re.compile(r"no such venue how about (?:the |an? )?(.+?) (type of food|price range|area|part of town)")
-_FIRST = {
-    "food": re.compile(r"should serve (.+?) food"),
-    "pricerange": re.compile(r"\b(cheap|moderate|expensive)(?:ly)?\b"),
-    "area": re.compile(r"in (?:the )?(north|south|east|west|centre|any)\b"),
-}
-_SLOT = {"type of food": "food", "price range": "pricerange", "area": "area", "part of town": "area"}
+_TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+ONTOLOGY, _WISHES = Ontology.of(_TABLE), _TABLE["wishes"]
 
 
 def camrest(
@@ -79,11 +72,11 @@ def _goal(record: Mapping[str, Any], where: str) -> Goal:
 
 def _first_wish(text: str, info: Mapping[str, str]) -> dict[str, str]:
     """What the user wants before "no such venue", where it differs from the final constraints."""
-    fallback = _FALLBACK.search(text)
+    fallback = re.search(_WISHES["fallback"], text)
     if fallback is None:
         return {}
-    slot = _SLOT[fallback[2]]
-    first = _FIRST[slot].search(text)
+    slot = _WISHES["slots"][fallback[2]]
+    first = re.search(_WISHES["first"][slot], text)
     if first is None:
         raise DataError(f"the goal has a second wish for the {slot}, but no first one: {shown(text)}")
     value = ONTOLOGY.normalized(RESTAURANT, slot, first[1])

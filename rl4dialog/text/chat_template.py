@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.text.words import WORDS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
 Message = dict[str, str]
 
 _EXAMPLE = ("Hello", "How are you?", "Fine.")
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
 _CLOCK = "strftime_now"  # the only function of the clock that transformers gives to templates
 _CHANCE = re.compile(r"\|\s*random\b|\blipsum\s*\(")
 
@@ -109,7 +105,7 @@ class ChatTemplate:
 
 def _clock(start: datetime) -> str:
     """A macro in place of the function of the clock. Names are not taken from the locale."""
-    month, day = _MONTHS[start.month - 1], _DAYS[start.weekday()]
+    month, day = WORDS["months"][start.month - 1], WORDS["days"][start.weekday()]
     numbers = {f"%{code}": start.strftime(f"%{code}") for code in "dmyYHIMSfjwuUWVGDFTR"}
     codes = {
         **{"%c": start.ctime(), "%x": numbers["%D"], "%X": numbers["%T"]},

@@ -14,7 +14,7 @@ from typing import Any
 
 from rl4dialog.core.yaml_loader import packaged_yaml
 
-_WORDS = {kind: frozenset(words.split()) for kind, words in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()}
+WORDS = {kind: words.split() for kind, words in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()}
 
 
 def split_sentences(text: str) -> list[str]:
@@ -35,13 +35,13 @@ def _splitters() -> tuple[Any, Any]:
     from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
     parameters = PunktParameters()
-    parameters.abbrev_types = set(_WORDS["abbreviations"])
+    parameters.abbrev_types = set(WORDS["abbreviations"])
     return PunktSentenceTokenizer(parameters), NLTKWordTokenizer()
 
 
 def content_words(text: str) -> set[str]:
     """Return the words of a text in lower case, without function words and without a final ``s``."""
-    words = set(re.findall(r"[^\W_]+", text.lower())).difference(_WORDS["stop_words"])
+    words = set(re.findall(r"[^\W_]+", text.lower())).difference(WORDS["stop_words"])
     return {word.removesuffix("s") for word in words}
 
 
