@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import ConfigDict, StrictBool, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from rl4dialog.core.arguments import parsed
 from rl4dialog.core.cache import content_hash
@@ -20,25 +20,23 @@ from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.ratings import FEEDBACK_RATING, conversation_of, latest
 
+_Text = Annotated[StrictStr, Field(pattern=r"\S")]
+
 
 @dataclass(frozen=True)
 class Study:
     """What raters read and answer, as in a YAML file."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-    title: StrictStr  # also names the study in the file of answers
+    title: _Text  # also names the study in the file of answers
     instructions: StrictStr
-    question: StrictStr
-    raters_per_item: StrictInt
+    question: _Text
+    raters_per_item: Annotated[StrictInt, Field(ge=1)]
     consent: StrictStr = ""  # what raters agree to before they begin
     scale: dict[StrictInt, StrictStr] | None = None  # ratings and their labels; without it, the better of two is chosen
     no_difference: StrictBool = True  # whether "no difference" is an answer about two replies
 
     def __post_init__(self) -> None:
-        if not self.title.strip() or not self.question.strip():
-            raise DataError("title and question must be texts that are not empty")
-        if self.raters_per_item < 1:
-            raise DataError(f"raters_per_item must be at least 1, not {self.raters_per_item}")
         values = [*(self.scale or (1, 2))]
         if len(values) < 2 or values != [*range(values[0], values[-1] + 1)]:
             raise DataError(f"scale must have at least two ratings in steps of 1, lowest first, not {values}")

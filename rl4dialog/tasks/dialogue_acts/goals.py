@@ -7,16 +7,19 @@ import itertools
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from pydantic import ConfigDict, StrictStr
 
+from rl4dialog.core.arguments import parsed
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Database, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 
+Values = Mapping[str, StrictStr]  # by slot
 VALUED_FIELDS = ("info", "fail_info", "book", "fail_book")  # fields of `DomainGoal` that map slots to values
 
 
@@ -27,13 +30,14 @@ class DomainGoal:
     ``first_info`` and ``first_book`` are what it wants before "no offer" and before "no booking".
     """
 
-    info: Mapping[str, str] = field(default_factory=dict)  # constraints on the entity, by slot
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    info: Values = field(default_factory=dict)  # constraints on the entity, by slot
     # constraints that the user names first, where they differ from `info`, which replaces them after "no offer"
-    fail_info: Mapping[str, str] = field(default_factory=dict)
-    requests: tuple[str, ...] = ()  # slots of the entity that the user wants to know
-    book: Mapping[str, str] = field(default_factory=dict)  # values of the booking, by slot; empty if nothing is booked
+    fail_info: Values = field(default_factory=dict)
+    requests: tuple[StrictStr, ...] = ()  # slots of the entity that the user wants to know
+    book: Values = field(default_factory=dict)  # values of the booking, by slot; empty if nothing is booked
     # values that the user asks for first and that are not available, where they differ from `book`
-    fail_book: Mapping[str, str] = field(default_factory=dict)
+    fail_book: Values = field(default_factory=dict)
 
     @property
     def first_info(self) -> dict[str, str]:
@@ -86,34 +90,25 @@ def goal_text(domains: Mapping[str, DomainGoal], templates: Templates) -> str:
 
 def goal_of(record: Any, ontology: Ontology, where: str) -> Goal:
     """Read a goal from JSON, as `Goal.to_json` writes it. Values are normalized."""
-    if not isinstance(record, Mapping) or not isinstance(record.get("domains"), Mapping) or not record["domains"]:
+    if not isinstance(record, Mapping) or not record.get("domains"):
         raise DataError(f"{where}: a goal must be an object with 'domains', not {shown(record)}")
     domains = {}
-    for name, given in record["domains"].items():
-        if name not in ontology or not isinstance(given, Mapping):
-            known = ", ".join(ontology.domains)
-            raise DataError(f"{where}: domain {name!r} of the goal is unknown or not an object (known: {known})")
-        domains[name] = _domain_goal(name, given, ontology, f"{where}: goal of domain {name!r}")
+    for name, given in parsed(dict[str, DomainGoal], record["domains"], f"{where}: domains of the goal").items():
+        if name not in ontology:
+            raise DataError(f"{where}: domain {name!r} of the goal is unknown (known: {', '.join(ontology.domains)})")
+        spec = ontology[name]
+        slots = {"info": spec.informable, "book": spec.bookable, "requests": spec.requestable}
+        for key in (*VALUED_FIELDS, "requests"):
+            known = slots[key.removeprefix("fail_")]
+            if unknown := [slot for slot in getattr(given, key) if slot not in known]:
+                problem = f"{key} has the unknown slot {unknown[0]!r} (known: {', '.join(known) or 'none'})"
+                raise DataError(f"{where}: goal of domain {name!r}: {problem}")
+        values: dict[str, Any] = {
+            key: {slot: ontology.normalized(name, slot, value) for slot, value in getattr(given, key).items()}
+            for key in VALUED_FIELDS
+        }
+        domains[name] = replace(given, **values)
     return Goal(str(record.get("id", "")), domains, str(record.get("text", "")))
-
-
-def _domain_goal(name: str, given: Mapping[str, Any], ontology: Ontology, where: str) -> DomainGoal:
-    spec = ontology[name]
-    slots = {"info": spec.informable, "fail_info": spec.informable, "book": spec.bookable, "fail_book": spec.bookable}
-    for key, found in given.items():
-        known = {"requests": spec.requestable, **slots}.get(key)
-        if known is None:
-            raise DataError(f"{where}: unknown key {key!r}; keys are requests, {', '.join(slots)}")
-        texts = found.values() if isinstance(found, Mapping) else ()
-        is_right = isinstance(found, list | tuple if key == "requests" else Mapping)
-        if not is_right or any(slot not in known for slot in found) or not all(isinstance(text, str) for text in texts):
-            kind = f"{'a list' if key == 'requests' else 'texts'} of slots ({', '.join(known) or 'there are none'})"
-            raise DataError(f"{where}: {key} must be {kind}, not {shown(found)}")
-    values = {
-        key: {slot: ontology.normalized(name, slot, value) for slot, value in given.get(key, {}).items()}
-        for key in VALUED_FIELDS
-    }
-    return DomainGoal(requests=tuple(given.get("requests", ())), **values)
 
 
 def problems(goal: Goal, database: Database) -> list[str]:
