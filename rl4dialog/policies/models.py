@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,56 +24,17 @@ from transformers import (
 
 from rl4dialog.core.errors import ModelError, nearest_hint
 from rl4dialog.core.pretrained import PRETRAINED, check_not_guided, has_random_weights, load_model, load_pretrained
+from rl4dialog.core.yaml_loader import packaged_yaml
 
 _logger = logging.getLogger(__name__)
 
-# fmt: off
-CACHED = frozenset({
-    "apertus", "arcee", "bamba", "bart", "bigbird_pegasus", "biogpt", "blenderbot", "blenderbot-small", "bloom",
-    "codegen", "cohere", "cohere2", "ctrl", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone4", "falcon",
-    "falcon_h1", "falcon_mamba", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "glm4_moe", "gpt2", "gpt_bigcode",
-    "gpt_neo", "gpt_neox", "gpt_oss", "gptj", "granite", "granitemoe", "granitemoehybrid", "helium", "jamba", "led",
-    "lfm2", "llama", "longt5", "m2m_100", "mamba", "mamba2", "marian", "mbart", "mistral", "mixtral", "mpt", "mt5",
-    "mvp", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "opt", "pegasus", "pegasus_x", "persimmon",
-    "phi", "phi3", "phimoe", "plbart", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next", "seed_oss",
-    "smollm3", "stablelm", "starcoder2", "switch_transformers", "t5", "t5gemma", "umt5", "xglm",
-})
-# fmt: on
-"""Supported architectures that generate with a cache."""
+_TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+CACHED, CONTINUED, UNCACHED = (frozenset(_TABLE[kind].split()) for kind in ("cached", "continued", "uncached"))
+REFUSED: dict[str, str] = _TABLE["refused"]
+BUILTIN_MODELS: dict[str, dict[str, Any]] = _TABLE["builtin"]
 
-# fmt: off
-CONTINUED = frozenset({
-    "apertus", "arcee", "biogpt", "codegen", "cohere", "ctrl", "deepseek_v2", "deepseek_v3", "ernie4_5", "gemma", "glm",
-    "glm4", "glm4_moe", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "granite", "granitemoe", "helium", "llama",
-    "mistral", "mixtral", "nemotron", "olmo", "olmo2", "olmoe", "opt", "persimmon", "phi", "phimoe", "qwen2",
-    "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "stablelm", "xglm",
-})
-# fmt: on
-"""Supported architectures whose cache of a prompt can be continued by the next turn of a conversation, unless their
-config limits the attention to a window. Their attention ignores padding between columns of the cache."""
-
-UNCACHED = frozenset({"openai-gpt", "recurrent_gemma", "rwkv", "xlstm", "zamba2"})
-"""Supported architectures that read the whole row again for every generated token."""
-
-HIDES_PAD_TOKENS = "t5gemma"
-"""Without a mask, its decoder treats pad tokens in a reply as padding."""
-
-SKIPS_PAD_TOKENS = "m2m_100"
-"""Its decoder skips pad tokens in position numbers for ids, but not for embeddings."""
-
-_N_GRAMS = "it predicts several tokens at once, so its logits are not a function of the last hidden state"
-_LLAMA_4 = "the model below its language-model head cannot be called as transformers' base_model"
-REFUSED = {
-    "fsmt": "its decoder works only inside the whole model",
-    "llama4": _LLAMA_4,
-    "llama4_text": _LLAMA_4,
-    "nllb-moe": "the tokens that its experts drop in supervised training depend on earlier batches",
-    "prophetnet": _N_GRAMS,
-    "xlm-prophetnet": _N_GRAMS,
-    "xlnet": "it reads a text in both directions, so later tokens change the probability of earlier ones",
-}
-"""Unsupported architectures, with the reasons."""
-
+HIDES_PAD_TOKENS = "t5gemma"  # without a mask, its decoder treats pad tokens in a reply as padding
+SKIPS_PAD_TOKENS = "m2m_100"  # its decoder skips pad tokens in position numbers for ids, but not for embeddings
 _INSTEAD = {True: "T5, BART, Pegasus, Marian or M2M-100", False: "Llama, Mistral, Qwen, Gemma, OPT, Mixtral or Mamba"}
 
 
@@ -104,33 +66,6 @@ def refusal(config: Any, model_name: str, reason: str) -> ModelError:
         f"{model_name!r} has the architecture {config.model_type!r}, which cannot be trained: {reason}. Choose a "
         f"model of another architecture, such as {_INSTEAD[kind]}; docs/architectures.md lists those that are tested"
     )
-
-
-BUILTIN_MODELS: dict[str, dict[str, Any]] = {
-    "builtin/tiny-gpt2": {"n_layer": 4, "n_embd": 128, "n_head": 4},
-    "builtin/small-gpt2": {"n_layer": 6, "n_embd": 256, "n_head": 8},
-    "builtin/tiny-t5": {"num_layers": 2, "d_model": 128, "d_kv": 32, "d_ff": 512, "num_heads": 4},
-    "builtin/tiny-bart": {
-        **{"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4},
-        **{"d_model": 128, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512},
-    },
-    # Attention to a certain distance, as to the question before an answer, is learned soon with Llama's rotary
-    # positions, but not from the range of 0.02, which is meant for wide models.
-    "builtin/tiny-llama": {
-        **{"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 168, "num_attention_heads": 4},
-        **{"initializer_range": 0.08, "tie_word_embeddings": True},
-    },
-}
-"""Small architectures with random weights, to be used with a warm start."""
-
-_GPT2_SETTINGS: dict[str, Any] = {
-    # The same tanh approximation as GPT-2's "gelu_new", in one fused kernel, which is much faster on a CPU.
-    "activation_function": "gelu_pytorch_tanh",
-    # A model this small does not overfit in a few warm-start epochs, and dropout is off in reinforcement learning.
-    "resid_pdrop": 0.0,
-    "embd_pdrop": 0.0,
-    "attn_pdrop": 0.0,
-}
 
 
 def load_language_model(
@@ -266,7 +201,7 @@ def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions
             *({**limited, "forced_eos_token_id": None, "dropout": 0.0}, tokenizer.eos_token_id),
         ),
         "llama": (LlamaConfig, LlamaForCausalLM, limited, None),
-        "gpt2": (GPT2Config, GPT2LMHeadModel, {"n_positions": n_positions, **bos, **_GPT2_SETTINGS}, None),
+        "gpt2": (GPT2Config, GPT2LMHeadModel, {"n_positions": n_positions, **bos, **_TABLE["gpt2"]}, None),
     }[kind]
     ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     config: Any = config_class(vocab_size=len(tokenizer), **ids, **own, **BUILTIN_MODELS[model_name])
