@@ -59,7 +59,7 @@ def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[Dialogue
             has_value = intent != REQUEST and not (intent == NO_OFFER and slot == "none")
             slot = "" if slot == "none" else slot
             acts.append(DialogueAct(intent, RESTAURANT, slot, str(value) if has_value else ""))
-    return world.normalized_acts(acts, ONTOLOGY, where)
+    return ONTOLOGY.normalized_acts(acts, where)
 
 
 def _goal(record: Mapping[str, Any], where: str) -> Goal:

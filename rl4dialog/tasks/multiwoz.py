@@ -118,7 +118,7 @@ def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[Dialogue
     for kind, pairs in given.items():
         domain, intent = kind.split("-")
         acts += [_act(where, domain, intent, slot, str(value)) for slot, value in pairs]
-    return world.normalized_acts(acts, ONTOLOGY, where)
+    return ONTOLOGY.normalized_acts(acts, where)
 
 
 def _act(where: str, domain: str, intent: str, slot: str, value: str) -> DialogueAct:
@@ -172,7 +172,7 @@ def _vocabulary(file: Path) -> ActVocabulary:
         where, fields = f"{file}, line {i}", line.split("-")
         if len(fields) != 4:
             raise DataError(f"{where}: expected an act such as Hotel-Inform-Area-1, not {shown(line)}")
-        acts += world.normalized_acts([_act(where, *fields)], ONTOLOGY, where)
+        acts += ONTOLOGY.normalized_acts([_act(where, *fields)], where)
     if not acts:
         raise DataError(f"{file}: the vocabulary of dialogue acts is empty")
     return ActVocabulary(acts)

@@ -19,13 +19,14 @@ from pydantic import Field
 
 from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.yaml_loader import packaged_yaml
+from rl4dialog.data.pool import SPLITS
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, RulePolicy, corpus_dialogue, simulate
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text
 from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, Database, Entity, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
-from rl4dialog.tasks.dialogue_acts.world import SPLITS, CorpusDialogue, World, make_world
+from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, World, make_world
 
 RESTAURANT, HOTEL, SIGHT, TAXI = "restaurant", "hotel", "sight", "taxi"
 _TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))

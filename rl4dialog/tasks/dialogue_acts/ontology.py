@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE
+from rl4dialog.tasks.dialogue_acts.acts import BOOKING, BYE, DONT_CARE, GENERAL, INFORM, REQUEST, DialogueAct
 
 Bound = Literal["at least", "at most"]
 REFERENCE = "ref"  # slot of a booking's reference number
@@ -72,6 +72,29 @@ class Ontology:
         except KeyError:
             known = ", ".join(self.domains)
             raise DataError(f"unknown domain {name!r}{nearest_hint(name, self.domains)} (known: {known})") from None
+
+    def user_acts(self) -> Iterator[DialogueAct]:
+        """All delexicalized acts that the simulated user can say."""
+        yield DialogueAct(BYE, GENERAL)
+        for domain in self.domains.values():
+            yield DialogueAct(INFORM, domain.name)
+            for slot in (*domain.informable, *domain.bookable):
+                yield DialogueAct(INFORM, domain.name, slot, "1")
+            for slot in dict.fromkeys((*domain.requestable, domain.key)):
+                yield DialogueAct(REQUEST, domain.name, slot)
+
+    def normalized_acts(self, acts: Iterable[DialogueAct], where: str) -> Iterator[DialogueAct]:
+        """Check acts of a corpus, and normalize their values."""
+        for act in acts:
+            if act.domain in (GENERAL, BOOKING):
+                yield act
+                continue
+            if act.domain not in self:
+                raise DataError(f"{where}: act {act}: unknown domain (known: {', '.join(self.domains)})")
+            known = {*self[act.domain].slots, ""}
+            if act.slot not in known:
+                raise DataError(f"{where}: act {act}: unknown slot (known: {', '.join(sorted(known - {''}))})")
+            yield act._replace(value=self.normalized(act.domain, act.slot, act.value)) if act.value else act
 
     def normalized(self, domain: str, slot: str, value: str) -> str:
         """The one spelling of a value: lower case, single spaces, times as ``09:05``, ``dontcare``."""

@@ -7,30 +7,20 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.files import json_value
+from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.rows import walk_files
-from rl4dialog.tasks.dialogue_acts.acts import (
-    BOOKING,
-    BYE,
-    GENERAL,
-    INFORM,
-    REQUEST,
-    ActVocabulary,
-    DialogueAct,
-    counted_vocabulary,
-    delexicalized,
-)
+from rl4dialog.tasks.dialogue_acts.acts import ActVocabulary, DialogueAct, counted_vocabulary, delexicalized
 from rl4dialog.tasks.dialogue_acts.goals import Goal, GoalStatistics, problems
 from rl4dialog.tasks.dialogue_acts.ontology import Database, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
 
-SPLITS = ("train", "val", "test")
 _Dialogues = TypeVar("_Dialogues", list[Any], dict[str, Any])
 
 
@@ -116,20 +106,6 @@ class CorpusDialogue:
     goal: Goal | None = None  # the user's goal; ``None`` if it is unknown or has no domain
 
 
-def normalized_acts(acts: Iterable[DialogueAct], ontology: Ontology, where: str) -> Iterator[DialogueAct]:
-    """Check acts against the ontology, and normalize their values."""
-    for act in acts:
-        if act.domain in (GENERAL, BOOKING):
-            yield act
-            continue
-        if act.domain not in ontology:
-            raise DataError(f"{where}: act {act}: unknown domain (known: {', '.join(ontology.domains)})")
-        known = {*ontology[act.domain].slots, ""}
-        if act.slot not in known:
-            raise DataError(f"{where}: act {act}: unknown slot (known: {', '.join(sorted(known - {''}))})")
-        yield act._replace(value=ontology.normalized(act.domain, act.slot, act.value)) if act.value else act
-
-
 _logger = logging.getLogger(__name__)
 OnUnreachable = Literal["drop", "error"]
 Values = Mapping[str, Mapping[str, Sequence[str]]]  # by domain and slot
@@ -200,7 +176,7 @@ def make_world(
     lengths = sorted(len(delexicalized(turn.system)) for turn in training if turn.system)
     if vocabularies is None:
         said = counted_vocabulary((turn.user for turn in training), min_count)
-        user_acts = ActVocabulary(sorted({*_possible_user_acts(database.ontology), *said.acts}))
+        user_acts = ActVocabulary(sorted({*database.ontology.user_acts(), *said.acts}))
         vocabularies = user_acts, counted_vocabulary((turn.system for turn in training), min_count)
     return World(
         name,
@@ -244,17 +220,6 @@ def _reachable_goals(
             raise DataError(f"{name}: the split {split!r} has no goal that the database can satisfy")
         goals[split] = kept
     return goals
-
-
-def _possible_user_acts(ontology: Ontology) -> Iterable[DialogueAct]:
-    """All delexicalized acts that the simulated user can say."""
-    yield DialogueAct(BYE, GENERAL)
-    for domain in ontology.domains.values():
-        yield DialogueAct(INFORM, domain.name)
-        for slot in (*domain.informable, *domain.bookable):
-            yield DialogueAct(INFORM, domain.name, slot, "1")
-        for slot in dict.fromkeys((*domain.requestable, domain.key)):
-            yield DialogueAct(REQUEST, domain.name, slot)
 
 
 def _values(
