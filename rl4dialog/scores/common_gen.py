@@ -97,10 +97,13 @@ class CommonGenPreferenceModel(BatchReward):
 
     def _scores(self, batch: Batch) -> list[float]:
         scores = self.preferences(batch.gen_texts)
-        for row, text in enumerate(batch.gen_texts):
-            if self._concept_penalty_coeff:
-                scores[row] /= 1 + self._concept_penalty_coeff * _n_missing(text, batch.meta_infos[row])
-            if self._meteor is not None:
+        if self._concept_penalty_coeff:
+            needs = f"{_WHO}: concept_penalty_coeff needs samples with meta_data['concepts']"
+            concepts = meta_values(batch.meta_infos, "concepts", lambda each: isinstance(each, list | tuple), needs)
+            for row, (text, words) in enumerate(zip(batch.gen_texts, concepts, strict=True)):
+                scores[row] /= 1 + self._concept_penalty_coeff * sum(word not in text.lower() for word in words)
+        if self._meteor is not None:
+            for row, text in enumerate(batch.gen_texts):
                 scores[row] += self._meteor_coeff * self._meteor.sentence_score(text, batch.ref_texts[row])
         return scores
 
@@ -124,9 +127,3 @@ class CommonGenPreferenceModel(BatchReward):
         if not ids or ids[0] == self._tokenizer.unk_token_id:
             raise ModelError(f"{_WHO}: the model's tokenizer has no token for {word!r}, which the score is based on")
         return int(ids[0])
-
-
-def _n_missing(text: str, meta_info: dict[str, Any]) -> int:
-    needs = f"{_WHO}: concept_penalty_coeff needs samples with meta_data['concepts']"
-    (concepts,) = meta_values([meta_info], "concepts", lambda each: isinstance(each, list | tuple), needs)
-    return sum(concept not in text.lower() for concept in concepts)

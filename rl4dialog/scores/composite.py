@@ -65,7 +65,10 @@ class CompositeReward(BatchReward):
                 problem = f"{id!r} is itself a composite, whose parts are added one by one"
                 raise ConfigError(f"reward 'composite': {problem}; put clip into its blocks instead")
             for part in as_parts(reward, block.get("name", id)):
-                changed = replace(part, name=self._unique(part.name), weight=multiply(weight, part.weight))
+                taken = {each.name for each in self.parts}
+                names = itertools.chain([part.name], (f"{part.name}_{n}" for n in itertools.count(2)))
+                name = next(name for name in names if name not in taken)
+                changed = replace(part, name=name, weight=multiply(weight, part.weight))
                 each_turn = block["pay"] == "turn" if "pay" in block else part.each_turn
                 self.parts.append(replace(changed, clip=bounds or part.clip, each_turn=each_turn))
 
@@ -77,11 +80,6 @@ class CompositeReward(BatchReward):
 
     def rewards(self, batch: Batch) -> list[float]:
         return Scorer(self.parts, async_calls=self._async_calls).score(batch).total
-
-    def _unique(self, name: str) -> str:
-        taken = {part.name for part in self.parts}
-        candidates = itertools.chain([name], (f"{name}_{n}" for n in itertools.count(2)))
-        return next(each for each in candidates if each not in taken)
 
 
 def _parse_clip(bounds: Any) -> tuple[float, float] | None:

@@ -102,10 +102,9 @@ class KeywordReward(SentenceRewardFunction):
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
         keywords = self._keywords if self._meta_key is None else meta_info.get(self._meta_key)
-        if not _are_words(keywords):
+        if not (isinstance(keywords, list | tuple) and keywords and all(isinstance(k, str) and k for k in keywords)):
             where = f"meta_data[{self._meta_key!r}]"
             raise DataError(f"reward 'keyword' needs samples with a list of words in {where}, not {keywords!r}")
-        assert keywords is not None
         # Not \b, which does not match next to a keyword with a punctuation mark at its edge, such as "C++".
         patterns = (rf"(?<!\w){re.escape(keyword)}(?!\w)" for keyword in keywords)
         found = [re.search(pattern, gen_text, self._flags) is not None for pattern in patterns]
@@ -132,10 +131,6 @@ class RegexReward(SentenceRewardFunction):
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
         match = self._pattern.fullmatch if self._full else self._pattern.search
         return float(match(gen_text) is not None)
-
-
-def _are_words(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(word, str) and word for word in value)
 
 
 class LengthPenalty(SentenceRewardFunction):

@@ -40,19 +40,14 @@ class Scorer:
     def score(self, replies: FinishedReplies, iteration: int = 1) -> ReplyScores:
         """Score replies with all parts, whose weights may change with the iteration, counted from 1.
 
-        Raises:
-            RewardError: If a reward raises or times out, or does not return one finite number per reply.
+        A `RewardError` if a reward raises or times out, or does not return one finite number per reply.
         """
         values = self.values(replies)
         rows = [{part.name: values[part.name][row] for part in self.parts} for row in range(len(replies))]
         return ReplyScores([float(weighted_sum(self.parts, row, iteration)) for row in rows], values)
 
     def values(self, replies: FinishedReplies) -> dict[str, list[float]]:
-        """Compute the raw value of each part for each reply, by name; also the terms that a part reports of itself.
-
-        Raises:
-            RewardError: As in :meth:`score`.
-        """
+        """Raw value of each part for each reply, by name; and of the terms that parts report. Errors as in `score`."""
         asynchronous = [part for part in self.parts if isinstance(part.function, AsyncReward)]
         coroutines = {part.name: (part.function, replies.paid(part)) for part in asynchronous}
         calls = [call for reward, asked in coroutines.values() for call in reward.calls(asked)]

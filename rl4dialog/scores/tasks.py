@@ -60,15 +60,10 @@ class ShortestPathMetric(ReplyMetric):
         walks = list(map(WalkTask.read, tasks, batch.gen_texts))
         return {
             "shortest_path/return": returns,
-            "shortest_path/optimality": list(map(_optimality, tasks, returns)),
+            "shortest_path/optimality": list(map(WalkTask.optimality, tasks, returns)),
             "shortest_path/reached": [float(walk.reached) for walk in walks],
             "shortest_path/illegal": [float(walk.illegal) for walk in walks],
         }
-
-
-def _optimality(task: WalkTask, walk_return: float) -> float:
-    lowest = -task.graph.max_steps
-    return (walk_return - lowest) / (task.optimal_return() - lowest)
 
 
 class ShortestPathReward(RewardFunction):

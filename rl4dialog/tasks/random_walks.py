@@ -154,9 +154,10 @@ class WalkTask:
         walk = self.read(text)
         return -float(walk.n_steps if walk.reached else self.graph.max_steps)
 
-    def optimal_return(self) -> float:
-        """Return the highest possible return from this start."""
-        return self.graph.optimal_returns()[self.start]
+    def optimality(self, walk_return: float) -> float:
+        """A return on a scale on which the lowest one is 0, and the highest possible one from this start 1."""
+        lowest = -self.graph.max_steps
+        return (walk_return - lowest) / (self.graph.optimal_returns()[self.start] - lowest)
 
 
 class RandomWalks(TextGenPool):

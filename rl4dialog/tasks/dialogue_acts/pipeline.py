@@ -23,14 +23,9 @@ class Nlu(Protocol):
     """Understands the user's words."""
 
     def predict(self, utterance: str, context: list[str]) -> Sequence[Sequence[str]]:
-        """Understand an utterance.
+        """Understand an utterance as acts, each ``[intent, domain, slot, value]``.
 
-        Args:
-            utterance: The words.
-            context: What was said before, in turns, the agent's last utterance at the end.
-
-        Returns:
-            Acts, each as ``[intent, domain, slot, value]``.
+        The context is what was said before, in turns, with the agent's last utterance at the end.
         """
 
 
@@ -50,8 +45,7 @@ class Tracker(Protocol):
     def update(self, user_act: list[list[str]]) -> dict[str, Any]:
         """Return the state after the user's acts, as understood.
 
-        Returns:
-            ``state["belief_state"][domain]["semi"]`` and ``["book"]`` hold values by slot, empty or ``not mentioned``.
+        ``state["belief_state"][domain]["semi"]`` and ``["book"]`` hold values by slot, empty or ``not mentioned``.
         """
 
 

@@ -111,14 +111,12 @@ class Templates:
 
     def items(self, domain: str, values: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
         """Values of slots in words, such as ``serving thai food, in the north``."""
-        pairs = values.items() if isinstance(values, Mapping) else values
-        return ", ".join(self._item(self._slots[domain][slot], value) for slot, value in pairs)
-
-    @staticmethod
-    def _item(words: Words, value: str) -> str:
-        if not value:
-            return f"with some {words.nouns[0]}"
-        return f"with any {words.nouns[0]}" if value == DONT_CARE else words.phrase.format(value)
+        texts, unsaid = [], {"": "some", DONT_CARE: "any"}
+        for slot, value in values.items() if isinstance(values, Mapping) else values:
+            words = self._slots[domain][slot]
+            is_said = value not in unsaid
+            texts.append(words.phrase.format(value) if is_said else f"with {unsaid[value]} {words.nouns[0]}")
+        return ", ".join(texts)
 
     def render(self, acts: Sequence[DialogueAct], side: Side) -> str:
         """Say acts with values: one sentence for adjacent acts of the same intent and domain.
