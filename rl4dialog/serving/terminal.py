@@ -20,6 +20,7 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
 from rl4dialog.core.files import append_record
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_text import persona_in, visible, without_goal
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.simulation import WithoutModel, simulate_to_file
@@ -37,15 +38,17 @@ _COLORS = {"you": "green", "model": "cyan", "agent": "cyan"}
 
 
 class Command(NamedTuple):
-    """A slash command's argument and help text."""
+    """A slash command's help text and argument."""
 
-    argument: str
     help: str
+    argument: str = ""
     needs_argument: bool = False
 
 
-_HELP = Command("", "list the commands")
-_QUIT = Command("", "end the chat")
+_COMMANDS = {
+    chat: {name: Command(**texts) for name, texts in commands.items()}
+    for chat, commands in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()
+}
 
 
 def parse_command(line: str, commands: Mapping[str, Command]) -> tuple[str, str]:
@@ -160,18 +163,7 @@ class LineChat(ABC):
 class TerminalChat(LineChat):
     """A conversation between a user and a language model; with a seed, the same lines get the same replies."""
 
-    commands: ClassVar = {
-        "help": _HELP,
-        "reset": Command("", "start a new conversation; the persona stays"),
-        "undo": Command("", "remove the last exchange"),
-        "persona": Command("TEXT", "set the model's persona; without TEXT, remove it"),
-        "temperature": Command("X", "set the sampling temperature", needs_argument=True),
-        "beta": Command("X", "set the weight of the values that guide the model", needs_argument=True),
-        "rate": Command("up|down", "rate the last reply", needs_argument=True),
-        "correct": Command("TEXT", "record a better last reply", needs_argument=True),
-        "save": Command("FILE", "append the conversation to a .jsonl file", needs_argument=True),
-        "quit": _QUIT,
-    }
+    commands = _COMMANDS["chat"]
 
     def __init__(self, chat: Chat, read_line: ReadLine, write: Write) -> None:
         super().__init__(read_line, write)
@@ -277,15 +269,7 @@ def _number(text: str) -> float:
 class TaskTerminalChat(LineChat):
     """A dialogue with an agent that speaks in dialogue acts, about a goal if the person asks for one."""
 
-    commands: ClassVar = {
-        "help": _HELP,
-        "goal": Command("", "start a new dialogue about a goal that you are given"),
-        "done": Command("", "end the dialogue about the goal, and score it"),
-        "acts": Command("", "show dialogue acts beside the words, or hide them"),
-        "reset": Command("", "start a new dialogue without a goal"),
-        "save": Command("FILE", "append the dialogue to a .jsonl file", needs_argument=True),
-        "quit": _QUIT,
-    }
+    commands = _COMMANDS["task"]
 
     def __init__(self, agent: TaskAgent, read_line: ReadLine, write: Write) -> None:
         super().__init__(read_line, write)
@@ -334,16 +318,7 @@ class TaskTerminalChat(LineChat):
 class TeachingTerminal(LineChat):
     """A person teaches a model: a line that is no command is a better reply."""
 
-    commands: ClassVar = {
-        "up": Command("", "accept the reply; the conversation continues with it"),
-        "down": Command("", "reject the reply; the model writes another one"),
-        "goal": Command("TEXT", "let the model reply to another goal; without TEXT, list the known ones"),
-        "next": Command("", "go to the next situation"),
-        "keep": Command("", "save what the model has learned (with --learn_every)"),
-        "undo": Command("", "return to the model that was kept last (with --learn_every)"),
-        "help": _HELP,
-        "quit": Command("", "end the teaching"),
-    }
+    commands = _COMMANDS["teach"]
     _me = "me"
 
     def __init__(self, teaching: Teaching, read_line: ReadLine, write: Write) -> None:
@@ -427,11 +402,7 @@ class Stopped(BaseException):
 class PlayTerminal(LineChat, Player):
     """A person who plays the agent of a run, game by game."""
 
-    commands: ClassVar = {
-        "hint": Command("", "show what the player or model of --hint would say"),
-        "help": _HELP,
-        "quit": Command("", "end; a game that is not over is not recorded"),
-    }
+    commands = _COMMANDS["play"]
 
     def __init__(
         self, run: LoadedPolicy | WithoutModel, hints: Player | None, read_line: ReadLine, write: Write
