@@ -113,13 +113,6 @@ class OfflineAlgorithm(BaseAlgorithm):
             raise ConfigError(f"alg.args.batch_size is {batch_size} agent tokens, but an iteration has only {n_steps}")
 
     @classmethod
-    def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-        """Check arguments in the config (``given``; ``args`` with defaults) that depend on the policy class."""
-        if policy.reranked and given.get("discount_per") == "token":
-            problem = "token has no meaning with values of whole replies"
-            raise ConfigError(f"alg.args.discount_per: {problem}; set it to turn, or remove it")
-
-    @classmethod
     def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
         """Check arguments, with defaults filled in, that depend on the returns (n,) of the conversations."""
 

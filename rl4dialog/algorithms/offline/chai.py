@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,12 +137,6 @@ class CHAI(QLearning):
     @classmethod
     def policy_arguments(cls) -> dict[str, Any]:
         return {"train_prior": False}
-
-    @classmethod
-    def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-        super().check_policy(policy, given, args)
-        if "policy_weight" in given:
-            raise ConfigError("alg.args.policy_weight has no effect, because chai trains no language model; remove it")
 
     def prepared(self, batch: Replies) -> Replies:
         batch = super().prepared(batch)

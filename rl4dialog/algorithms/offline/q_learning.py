@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from rl4dialog.algorithms.offline.base import OfflineAlgorithm, weighted_means
 from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.functional.losses import (
@@ -119,17 +117,6 @@ class QLearning(OfflineAlgorithm):
         self.polyak_rate, self.hard_update_every = polyak_rate, hard_update_every
         super().__init__(*args, **kwargs)
 
-    @classmethod
-    def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-        super().check_policy(policy, given, args)
-        if "v_weight" in given and not cls.has_values:
-            raise ConfigError("alg.args.v_weight has no effect, because this algorithm learns no V; remove it")
-        if "cql_temperature" in given and not args["cql_weight"]:
-            raise ConfigError("alg.args.cql_temperature has no effect without alg.args.cql_weight")
-        if policy.reranked and args["cql_weight"] and not cls.samples_penalty:
-            problem = "the penalty is a sum over all actions, too many if they are whole replies"
-            raise ConfigError(f"alg.args.cql_weight: {problem}; set it to 0, or use alg.id: chai")
-
     def _means(self, batch: Replies, n_tokens: float, n_turns: float) -> dict[str, Tensor]:
         if not self.per_turn:
             return super()._means(batch, n_tokens, n_turns)
@@ -230,22 +217,6 @@ class ILQL(QLearning):
         self.limits = -math.inf if value_min is None else value_min, math.inf if value_max is None else value_max
         super().__init__(*args, **kwargs)
 
-    @classmethod
-    def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-        super().check_policy(policy, given, args)
-        weights, low, high = args["imitation"], args["value_min"], args["value_max"]
-        if policy.reranked and weights != "all":
-            raise ConfigError(f"alg.args.imitation: {weights} weighs tokens, but values are of replies; remove it")
-        if weights != "all" and not args["policy_weight"]:
-            raise ConfigError(f"alg.args.imitation: {weights} has no effect, because alg.args.policy_weight is 0")
-        for name, of in (("imitation_beta", ("exp", "sign")), ("max_log_weight", ("exp",))):
-            if name in given and weights not in of:
-                raise ConfigError(f"alg.args.{name} has no effect without alg.args.imitation: {' or '.join(of)}")
-        if weights == "sign" and args["imitation_beta"] > 1:
-            raise ConfigError("alg.args.imitation_beta is a share of at most 1 with imitation: sign")
-        if low is not None and high is not None and low >= high:
-            raise ConfigError(f"alg.args.value_min is {low:g}; it must be below value_max, {high:g}")
-
     def _lagging(self, states: States) -> Tensor:
         """Lagging estimates of the logged actions, within the limits. Shape (n,)."""
         return states.target_q.clamp(*self.limits)
@@ -289,13 +260,6 @@ class CQL(QLearning):
     ) -> None:
         self.backup = backup
         super().__init__(*args, cql_weight=cql_weight, **kwargs)
-
-    @classmethod
-    def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-        super().check_policy(policy, given, args)
-        if policy.reranked and args["backup"] == "max":
-            problem = "max is a maximum over all actions, which are too many if they are whole replies"
-            raise ConfigError(f"alg.args.backup: {problem}; set it to data, or use alg.id: chai")
 
     def _q_targets(self, states: States) -> Tensor:
         if self.backup == "max":  # max_a' Q(s', a') of the lagging heads over the vocabulary

@@ -119,7 +119,6 @@ def _check_offline(config: OfflineConfig) -> None:
         needed = ", or ".join(_POLICIES[each] for each in algorithm.policy_kinds)
         raise ConfigError(f"alg.policy.id: {policy_id} cannot be combined with alg.id: {id}, which needs {needed}")
     algorithm.check_arguments(config.alg.args)
-    algorithm.check_policy(policy, config.alg.args, {**OfflineAlgorithmRegistry.defaults(id), **config.alg.args})
     policy.check_arguments({**own_policy_args(config), **algorithm.policy_arguments(), "lora": config.lora})
     _check_between_epochs(config)
     _check_text(config)

@@ -118,6 +118,33 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.policy.args.critic_from has no meaning with alg.id: {alg_id}; remove it"),
         (lambda warm_start, reads_returns: reads_returns,
          "warm_start imitates all references behind one return, alg.id: {alg_id} each behind its own; remove it"),
+        # -- learning from logs; `given` are the arguments of the algorithm in the config
+        (lambda given, reranked: reranked and given.get("discount_per") == "token",
+         "alg.args.discount_per: token has no meaning with values of whole replies; set it to turn, or remove it"),
+        (lambda given, learns_v: "v_weight" in given and not learns_v,
+         "alg.args.v_weight has no effect, because this algorithm learns no V; remove it"),
+        (lambda given, alg_id: alg_id == "chai" and "policy_weight" in given,
+         "alg.args.policy_weight has no effect, because chai trains no language model; remove it"),
+        (lambda given, cql_weight: "cql_temperature" in given and not cql_weight,
+         "alg.args.cql_temperature has no effect without alg.args.cql_weight"),
+        (lambda reranked, cql_weight, alg_id: reranked and cql_weight and alg_id != "chai",
+         "alg.args.cql_weight: the penalty is a sum over all actions, too many if they are whole replies; set it to 0, "
+         "or use alg.id: chai"),
+        (lambda reranked, backup: reranked and backup == "max",
+         "alg.args.backup: max is a maximum over all actions, which are too many if they are whole replies; set it to "
+         "data, or use alg.id: chai"),
+        (lambda reranked, imitation: reranked and imitation != "all",
+         "alg.args.imitation: {imitation} weighs tokens, but values are of replies; remove it"),
+        (lambda imitation, policy_weight: imitation != "all" and not policy_weight,
+         "alg.args.imitation: {imitation} has no effect, because alg.args.policy_weight is 0"),
+        (lambda given, imitation: "imitation_beta" in given and imitation == "all",
+         "alg.args.imitation_beta has no effect without alg.args.imitation: exp or sign"),
+        (lambda given, imitation: "max_log_weight" in given and imitation != "exp",
+         "alg.args.max_log_weight has no effect without alg.args.imitation: exp"),
+        (lambda imitation, imitation_beta: imitation == "sign" and imitation_beta > 1,
+         "alg.args.imitation_beta is a share of at most 1 with imitation: sign"),
+        (lambda value_min, value_max: value_min >= value_max,
+         "alg.args.value_min is {value_min:g}; it must be below value_max, {value_max:g}"),
         # -- how replies are generated
         (lambda beams, max_turns: max_turns > 1,
          "{beams}, which is not supported with env.args.max_turns: {max_turns}, only in evaluations of single replies"),
@@ -405,7 +432,8 @@ def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
     values |= {"critic_from": config.alg.policy.args.critic_from}
     if isinstance(config, OfflineConfig):
         policy: Any = policy_class(config)
-        values |= {"reads_log": True, "reads_returns": algorithm.reads_returns}
+        values |= {"reads_log": True, "reads_returns": algorithm.reads_returns, "given": config.alg.args}
+        values |= {"reranked": policy.reranked, "learns_v": algorithm.has_values}
         values["fixed_argument"] = next(
             (name for name in (*algorithm.policy_arguments(), *OF_PPO, "critic_reads") if name in own), None
         )
