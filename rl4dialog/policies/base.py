@@ -47,7 +47,7 @@ from rl4dialog.policies.graph_sampler import LOOK_EVERY, GraphSampler, eager_rea
 from rl4dialog.policies.heads import ValueBounds, ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
-from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
+from rl4dialog.policies.references import MovingReference, Reference, WeightCopy
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 if TYPE_CHECKING:
@@ -179,15 +179,6 @@ class LMActorCriticPolicy(BasePolicy):
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
         """Check constraints on config arguments beyond their types, before a model is loaded."""
-        check_reference(args)
-        value_range = args.get("value_range")
-        if value_range is not None and not value_range[0] < value_range[1]:
-            raise ConfigError(f"alg.policy.args.value_range is {list(value_range)}; it begins with the lowest value")
-        if args.get("value_loss", "squared") != "squared" and value_range is None:
-            raise ConfigError("alg.policy.args.value_loss: cross_entropy needs alg.policy.args.value_range")
-        if args.get("critic") == "shared" and args.get("critic_reads") == "secret":
-            problem = "alg.policy.args.critic: shared reads with the policy, which must not read the secret"
-            raise ConfigError(f"{problem}; with critic_reads: secret use critic: separate")
         for name in ("value_range", "critic_lr_factor", "critic_reads", "n_critics"):
             if args.get("critic") == "none" and args.get(name) not in (None, 1, "history"):
                 raise ConfigError(f"alg.policy.args.{name} has no effect with alg.policy.args.critic: none; remove it")
