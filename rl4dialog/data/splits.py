@@ -31,7 +31,7 @@ from rl4dialog.data.rows import (
     table_suffix,
 )
 
-_logger = logging.getLogger(__name__)
+_warn_once = functools.cache(logging.getLogger(__name__).warning)  # and not for each split
 
 # Names of each split in files and hub datasets.
 SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev"), "test": ("test",)}
@@ -162,7 +162,9 @@ def file_readers(
         if not path or not path.keys() <= set(SPLITS):
             raise DataError(f"path must contain a file for each of {', '.join(SPLITS)}, not {dict(path)!r}")
         places = {split: expand_path(file) for split, file in path.items()}
-        _warn_of_same(tuple(places.values()))
+        if len({*places.values()}) < len(places):
+            same = ", ".join(map(str, places.values()))
+            _warn_once("path: several splits are the same file, so their samples are: %s", same)
         files = {
             split: _tables(place, suffixes) if with_shards and place.is_dir() else [place]
             for split, place in places.items()
@@ -172,7 +174,9 @@ def file_readers(
     elif (place := expand_path(path)).is_dir():
         files, tables = split_files(place, suffixes), _tables(place, suffixes)
         if files:
-            _warn_of_others(place, tuple(tables), tuple(chain.from_iterable(files.values())))
+            used = {*chain.from_iterable(files.values())}
+            if others := ", ".join(path.name for path in tables if path not in used):
+                _warn_once("%s: not read, because other files are named after splits: %s", place, others)
         elif with_shards and tables:
             files = {"train": _of_one_format(tables, place, "train")}
         else:
@@ -185,18 +189,6 @@ def file_readers(
             first = next(stream_lines(file), "") if file.suffix == ".txt" else ""
             raise DataError(f"{file} is not a {kinds} file{origin([first])}")
     return {split: functools.partial(_read_files, paths, csv) for split, paths in files.items()}
-
-
-@functools.cache  # once, and not for each split
-def _warn_of_others(folder: Path, tables: tuple[Path, ...], used: tuple[Path, ...]) -> None:
-    if others := [path.name for path in tables if path not in used]:
-        _logger.warning("%s: not read, because other files are named after splits: %s", folder, ", ".join(others))
-
-
-@functools.lru_cache
-def _warn_of_same(files: tuple[Path, ...]) -> None:
-    if len({*files}) < len(files):
-        _logger.warning("path: several splits are the same file, so their samples are: %s", ", ".join(map(str, files)))
 
 
 def split_files(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 _TEXTS: dict[str, str] = packaged_yaml(Path(__file__).with_suffix(".yaml"))
 _logger = logging.getLogger(__name__)
+_warn_once = functools.cache(_logger.warning)
 _WHO = "reward 'judge'"
 _CUE = "\n\nAnswer:"
 # Below this share, most of what the model wants to say is not an answer.
@@ -86,16 +87,12 @@ def keep_answer(key: str, answer: Any) -> None:
         finally:
             Path(name).unlink(missing_ok=True)
     except OSError as error:
-        _warn_once(str(file.parent.parent), error.strerror or str(error))
+        again = "answers of the judge cannot be kept in %s (%s), so they are asked for again"
+        _warn_once(again, file.parent.parent, error.strerror or str(error))
 
 
 def _file(key: str) -> Path:
     return cache_root() / "judge" / key[:2] / f"{key}.json"
-
-
-@functools.cache
-def _warn_once(folder: str, error: str) -> None:
-    _logger.warning("answers of the judge cannot be kept in %s (%s), so they are asked for again", folder, error)
 
 
 class AnswerProbabilities(FrozenLanguageModel):
