@@ -312,10 +312,8 @@ class WordlePartner(Partner):
     ) -> None:
         self._rules = {"letters": letters, "duplicates": duplicates}
         self._letters, self._duplicates = letters, duplicates
-        self._list = (word_list, path) if guesses == "listed" else None
-        if self._list is not None:
-            rules.load_words(*self._list)
-        elif word_list is not None or path is not None:
+        self._listed = _listed(word_list, path) if guesses == "listed" else None
+        if self._listed is None and (word_list is not None or path is not None):
             raise DataError("partner 'wordle': word_list and path are the words that guesses: listed allows; set it")
         self._word = ""
         self._solved, self._n_malformed = False, 0
@@ -324,7 +322,7 @@ class WordlePartner(Partner):
         word = meta_info.get("word")
         self._solved, self._n_malformed = False, 0
         if not isinstance(word, str) or rules.read(word, "plain") != word or not self._is_allowed(word):
-            allowed = "five lower-case letters" if self._list is None else "a word of the partner's list"
+            allowed = "five lower-case letters" if self._listed is None else "a word of the partner's list"
             cure = "use the datapool wordle, with the same list"
             raise DataError(
                 f"partner 'wordle' needs samples whose meta_data['word'] is {allowed}, not {shown(word)}; {cure}"
@@ -351,9 +349,9 @@ class WordlePartner(Partner):
         return {"success": float(self._solved), "malformed": float(self._n_malformed)}
 
     def _is_allowed(self, guess: str) -> bool:
-        return self._list is None or guess in _allowed(*self._list)
+        return self._listed is None or guess in self._listed
 
 
 @functools.lru_cache(maxsize=8)  # shared by the environments of a process
-def _allowed(word_list: rules.ListName | None, path: str | None) -> frozenset[str]:
+def _listed(word_list: rules.ListName | None, path: str | None) -> frozenset[str]:
     return frozenset(rules.load_words(word_list, path))
