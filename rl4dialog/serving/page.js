@@ -2,6 +2,7 @@
 new MutationObserver(() => {
     for (const box of document.querySelectorAll("textarea.edit-textarea:not([aria-label])")) box.ariaLabel = "New text";
     for (const list of document.querySelectorAll(".examples[role=list]")) list.role = "group";  // of buttons
+    for (const each of document.querySelectorAll(".placeholder-content[role]")) each.removeAttribute("role");
     for (const log of document.querySelectorAll("[role=log]")) {
         const name = log.closest(".conversation").querySelector("label").innerText.trim();
         Object.assign(log, {tabIndex: 0, ariaLabel: name});
@@ -10,7 +11,8 @@ new MutationObserver(() => {
     // What had the focus is gone when the next item is shown.
     const judged = document.querySelector(".judging");
     if (!judged || document.activeElement !== document.body) return;
-    Object.assign(judged, {tabIndex: -1, role: "group", ariaLabel: "What to judge; the keys 1, 2 and so on answer"});
+    const keys = judged.querySelector(".option") ? "; the keys 1, 2 and so on answer" : "";
+    Object.assign(judged, {tabIndex: -1, role: "group", ariaLabel: `What to judge${keys}`});
     judged.focus({preventScroll: true});
 }).observe(document, {childList: true, subtree: true});
 
