@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
 import torch
 from gymnasium import spaces
@@ -47,7 +47,7 @@ from rl4dialog.policies.graph_sampler import LOOK_EVERY, GraphSampler, eager_rea
 from rl4dialog.policies.heads import ValueBounds, ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
-from rl4dialog.policies.references import MovingReference, Reference, WeightCopy
+from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 if TYPE_CHECKING:
@@ -106,7 +106,15 @@ class LMActorCriticPolicy(BasePolicy):
         use_sde: Required by stable-baselines3's API. Must be False, because tokens are discrete.
         max_reply_length: Maximum number of tokens of a reply; by default the length of ``context_ids``, in which the
             utterances of a partner outside of the environment may be longer.
+
+    Raises:
+        ConfigError: If arguments contradict each other.
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Check the arguments as they are given, before any class fills in defaults."""
+        cls.check_arguments(kwargs)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -178,7 +186,16 @@ class LMActorCriticPolicy(BasePolicy):
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
-        """Check constraints on config arguments beyond their types, before a model is loaded."""
+        """Check constraints on arguments beyond their types, before a model is loaded."""
+        check_reference(args)
+        value_range = args.get("value_range")
+        if value_range is not None and not value_range[0] < value_range[1]:
+            raise ConfigError(f"alg.policy.args.value_range is {list(value_range)}; it begins with the lowest value")
+        if args.get("value_loss", "squared") != "squared" and value_range is None:
+            raise ConfigError("alg.policy.args.value_loss: cross_entropy needs alg.policy.args.value_range")
+        if args.get("critic") == "shared" and args.get("critic_reads") == "secret":
+            problem = "alg.policy.args.critic: shared reads with the policy, which must not read the secret"
+            raise ConfigError(f"{problem}; with critic_reads: secret use critic: separate")
         for name in ("value_range", "critic_lr_factor", "critic_reads", "n_critics"):
             if args.get("critic") == "none" and args.get(name) not in (None, 1, "history"):
                 raise ConfigError(f"alg.policy.args.{name} has no effect with alg.policy.args.critic: none; remove it")

@@ -9,6 +9,7 @@ tokens therefore always count as allowed when they are scored.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
@@ -57,6 +58,18 @@ class MaskableMixin(LMActorCriticPolicy):
         super().__init__(*args, **kwargs)
         self._always_allowed = sorted(self.end_of_turn.single_token_ids)
         self.register_buffer("_n_iterations", torch.zeros((), dtype=torch.long))
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any]) -> None:
+        super().check_arguments(args)
+        top_mask, mask_type = args.get("top_mask", 0.9), args.get("mask_type", "learned_top_p")
+        if mask_type.startswith("reference") and (reference := args.get("reference")) not in (None, "initial"):
+            problem = f"{mask_type} needs the initial model, but alg.policy.args.reference is {reference}"
+            raise ConfigError(f"alg.policy.args.mask_type: {problem}; choose a learned mask, or reference: initial")
+        is_p = mask_type.endswith("top_p")
+        if top_mask > 1 if is_p else top_mask < 1 or int(top_mask) != top_mask:
+            wanted = "above 0 and at most 1 for top_p" if is_p else "a whole number of tokens for top_k"
+            raise ConfigError(f"alg.policy.args.top_mask must be {wanted}, not {top_mask!r}")
 
     def _build_models(self, model: PreTrainedModel) -> None:
         super()._build_models(model)

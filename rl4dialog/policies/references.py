@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+
+from rl4dialog.core.errors import ConfigError
 
 
 class WeightCopy(nn.Module):
@@ -71,3 +73,13 @@ class MovingReference(WeightCopy):
         step = 1.0 if self._decay is None else 1.0 - self._decay
         for name, own in self._own.items():
             own.lerp_(self._trained[name].to(own.device), step)
+
+
+def check_reference(args: Mapping[str, Any]) -> None:
+    """Check the arguments of a policy that concern its reference."""
+    kind = args.get("reference", "initial")
+    for of_kind, name, example in (("ema", "reference_decay", "0.99"), ("reset", "reference_every", "20")):
+        if kind == of_kind and args.get(name) is None:
+            raise ConfigError(f"alg.policy.args.reference: {kind} needs {name}, such as {example}")
+        if kind != of_kind and args.get(name) is not None:
+            raise ConfigError(f"alg.policy.args.{name} has no effect without reference: {of_kind}")

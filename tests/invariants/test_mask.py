@@ -11,6 +11,7 @@ from rows import evaluated, rows_of
 from tiny import MODELS, make_env, make_gpt2, make_policy, make_t5, make_tokenizer, maskable_class_of, reply_log_probs
 
 from rl4dialog.algorithms.on_policy.ppo import NLPO, PPO
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -158,6 +159,21 @@ def test_nlpo_with_a_mask_that_keeps_everything_is_ppo_bit_for_bit():
     masked = nlpo.policy.state_dict()
     for name, weight in ppo.policy.state_dict().items():
         assert torch.equal(weight, masked[name]), name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"top_mask": 1.5}, "top_mask must be above 0 and at most 1"),
+        ({"top_mask": 0.5, "mask_type": "learned_top_k"}, "top_mask must be a whole number"),
+        ({"mask_type": "reference_top_p", "reference": "none"}, "mask_type: reference_top_p .*args.reference is none"),
+    ],
+)
+def test_mask_arguments_that_make_no_sense(arguments, words):
+    policy_class = maskable_class_of(make_gpt2(make_tokenizer()))
+    for check in (policy_class.check_arguments, lambda given: policy_class(**given)):
+        with pytest.raises(ConfigError, match=words):
+            check(arguments)
 
 
 @pytest.mark.parametrize(

@@ -95,28 +95,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda sharded_by, not_with_fsdp: sharded_by == "fsdp" and not_with_fsdp,
          "{not_with_fsdp[0]} is not supported with FSDP; use a launcher config without it"),
         # -- algorithm and policy
-        (lambda policy_args, reference: reference == "ema" and policy_args.get("reference_decay") is None,
-         "alg.policy.args.reference: ema needs reference_decay, such as 0.99"),
-        (lambda policy_args, reference: reference == "reset" and policy_args.get("reference_every") is None,
-         "alg.policy.args.reference: reset needs reference_every, such as 20"),
-        (lambda reference, reference_decay: reference != "ema",
-         "alg.policy.args.reference_decay has no effect without reference: ema"),
-        (lambda reference, reference_every: reference != "reset",
-         "alg.policy.args.reference_every has no effect without reference: reset"),
-        (lambda value_range: not value_range[0] < value_range[1],
-         "alg.policy.args.value_range is {value_range}; it begins with the lowest value"),
-        (lambda policy_args, value_loss: value_loss != "squared" and policy_args.get("value_range") is None,
-         "alg.policy.args.value_loss: {value_loss} needs alg.policy.args.value_range"),
-        (lambda critic, critic_reads: critic == "shared" and critic_reads == "secret",
-         "alg.policy.args.critic: shared reads with the policy, which must not read the secret; with critic_reads: "
-         "secret use critic: separate"),
-        (lambda mask_type, reference: mask_type.startswith("reference") and reference != "initial",
-         "alg.policy.args.mask_type: {mask_type} needs the initial model, but alg.policy.args.reference is {reference}"
-         "; choose a learned mask, or reference: initial"),
-        (lambda mask_type, top_mask: mask_type.endswith("top_p") and top_mask > 1,
-         "alg.policy.args.top_mask must be above 0 and at most 1 for top_p, not {top_mask!r}"),
-        (lambda mask_type, top_mask: mask_type.endswith("top_k") and (top_mask < 1 or int(top_mask) != top_mask),
-         "alg.policy.args.top_mask must be a whole number of tokens for top_k, not {top_mask!r}"),
         (lambda masks, has_mask: masks != has_mask,
          "alg.id: {alg_id} does not support policy {policy_id!r}; use {fitting_policy!r}"),
         (lambda masks, guided: guided,
@@ -451,7 +429,7 @@ def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
     values = {**all_arguments(config), "value_rank_states": config.train_evaluation.value_rank_states}
     values |= {"unmeasured": why_unmeasured(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
     values |= {"data_parallel": algorithm.data_parallel, "shardable": algorithm.shardable}
-    values |= {"critic_from": config.alg.policy.args.critic_from, "policy_args": own}
+    values |= {"critic_from": config.alg.policy.args.critic_from}
     if isinstance(config, OfflineConfig):
         policy: Any = policy_class(config)
         values |= {"reads_log": True, "reads_returns": algorithm.reads_returns, "given": config.alg.args}

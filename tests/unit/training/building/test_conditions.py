@@ -236,7 +236,6 @@ def test_commands_refuse_a_useless_run_before_there_is_a_folder(tmp_path, capsys
 LENGTH = {"id": "length_penalty", "args": {"max_length": 3}}
 COPIES = {"id": "self_play", "args": {"snapshot_every": 2}}
 BOTH = {"learns": "both", "snapshot_every": 3}
-NLPO = {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"}
 ONLY_EPOCHS = {**SUPERVISED, "model_name": "builtin/tiny-gpt2", "training_args": {"num_train_epochs": 1}}
 
 
@@ -247,13 +246,6 @@ ONLY_EPOCHS = {**SUPERVISED, "model_name": "builtin/tiny-gpt2", "training_args":
         (TEXT, args(supervised_batch_size=4), "supervised_batch_size has no effect without alg.args.supervised"),
         (TEXT, policy(reference="ema"), "alg.policy.args.reference: ema needs reference_decay, such as"),
         (TEXT, policy(reference_decay=0.9), "reference_decay has no effect without reference: ema"),
-        (TEXT, {**NLPO, **policy(top_mask=1.5)}, "top_mask must be above 0 and at most 1"),
-        (TEXT, {**NLPO, **policy(top_mask=0.5, mask_type="learned_top_k")}, "top_mask must be a whole number"),
-        (
-            TEXT,
-            {**NLPO, **policy(mask_type="reference_top_p", reference="none"), "alg__kl_div__coeff": 0},
-            "mask_type: reference_top_p needs the initial model, but alg.policy.args.reference is none",
-        ),
         (
             TEXT,
             {**RLOO, **env(once=True)},
