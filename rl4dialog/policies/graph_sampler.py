@@ -383,7 +383,7 @@ class _FixedLayer(CacheLayerMixin):
 
     def __init__(self, keys: Tensor, values: Tensor, column: Tensor) -> None:
         super().__init__()
-        self.keys, self.values, self._column = keys, values, column
+        self.keys, self.values, self._column, self._n_columns = keys, values, column, keys.shape[2]
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -396,15 +396,13 @@ class _FixedLayer(CacheLayerMixin):
         return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        assert self.keys is not None
-        return self.keys.shape[2], 0
+        return self._n_columns, 0
 
     def get_seq_length(self) -> int:
         return self._column[0]  # type: ignore[return-value]
 
     def get_max_length(self) -> int:
-        assert self.keys is not None
-        return self.keys.shape[2]
+        return self._n_columns
 
 
 def wide_matrices(model: nn.Module, dtype: torch.dtype) -> list[nn.Linear | Conv1D]:

@@ -108,9 +108,6 @@ class OfflineAlgorithm(BaseAlgorithm):
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
         """Check constraints on config arguments beyond their types."""
         as_schedule(args.get("learning_rate"), "learning_rate")
-        n_steps, batch_size = args.get("n_steps", 65_536), args.get("batch_size", 2048)
-        if batch_size > n_steps:
-            raise ConfigError(f"alg.args.batch_size is {batch_size} agent tokens, but an iteration has only {n_steps}")
 
     @classmethod
     def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:

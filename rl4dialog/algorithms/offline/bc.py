@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -56,12 +55,6 @@ class FilteredBC(BC):
         super().__init__(*args, **kwargs)
 
     @classmethod
-    def check_arguments(cls, args: Mapping[str, Any]) -> None:
-        super().check_arguments(args)
-        if (args.get("top_share") is None) == (args.get("min_return") is None):
-            raise ConfigError("alg.id: filtered_bc needs one of alg.args.top_share and alg.args.min_return")
-
-    @classmethod
     def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
         if (least := args.get("min_return")) is not None and least > (high := returns.max()):
             problem = f"{least:g}, but the highest return of the log is {high:g}"
@@ -100,14 +93,6 @@ class DecisionTransformer(BC):
     ) -> None:
         self.target_return, self.decimals = target_return, decimals
         super().__init__(*args, **kwargs)
-
-    @classmethod
-    def check_arguments(cls, args: Mapping[str, Any]) -> None:
-        super().check_arguments(args)
-        target, decimals = args.get("target_return", 0.0), args.get("decimals", 0)
-        if not math.isfinite(target) or round(target, decimals) != target:
-            problem = f"{target:g}, which cannot be written with alg.args.decimals: {decimals}"
-            raise ConfigError(f"alg.args.target_return is {problem}; raise decimals, or round it")
 
     @classmethod
     def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:

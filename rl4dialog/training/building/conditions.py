@@ -119,6 +119,14 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda warm_start, reads_returns: reads_returns,
          "warm_start imitates all references behind one return, alg.id: {alg_id} each behind its own; remove it"),
         # -- learning from logs; `given` are the arguments of the algorithm in the config
+        (lambda reads_log, batch_size, n_steps: batch_size > n_steps,
+         "alg.args.batch_size is {batch_size} agent tokens, but an iteration has only {n_steps}"),
+        (lambda given, alg_id: alg_id == "filtered_bc"
+            and (given.get("top_share") is None) == (given.get("min_return") is None),
+         "alg.id: filtered_bc needs one of alg.args.top_share and alg.args.min_return"),
+        (lambda target_return, decimals: round(target_return, decimals) != target_return,
+         "alg.args.target_return is {target_return:g}, which cannot be written with alg.args.decimals: {decimals}; "
+         "raise decimals, or round it"),
         (lambda given, reranked: reranked and given.get("discount_per") == "token",
          "alg.args.discount_per: token has no meaning with values of whole replies; set it to turn, or remove it"),
         (lambda given, learns_v: "v_weight" in given and not learns_v,
