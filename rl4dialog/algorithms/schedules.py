@@ -12,8 +12,7 @@ from typing_extensions import TypedDict
 from rl4dialog.core.arguments import NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 
-SCHEDULED = ("learning_rate", "clip_range", "clip_range_high", "clip_range_vf")
-"""Arguments that can have a schedule."""
+SCHEDULED = ("learning_rate", "clip_range", "clip_range_high", "clip_range_vf")  # arguments that can have a schedule
 
 
 class ScheduleSettings(TypedDict, total=False):

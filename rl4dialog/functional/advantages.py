@@ -71,8 +71,7 @@ def turn_numbers(replies: Replies, turns: Turns) -> list[tuple[int, int]]:
     return list(zip(replies.episode[rows].tolist(), numbers.tolist(), strict=True))
 
 
-SCALE_EPS = 1e-4
-"""Added to the standard deviation by which advantages of groups are divided."""
+SCALE_EPS = 1e-4  # added to the standard deviation by which advantages of groups are divided
 
 
 def generalized_advantages(
@@ -216,36 +215,27 @@ class CreditRule:
     """Generalized advantage estimation over tokens or turns (Schulman et al. 2016, arXiv 1506.02438).
 
     G is the return from a step on, V its value. All but the first ``baseline`` have advantages G - b, with lambda 1.
-
-    Attributes:
-        credit: ``token`` for one step per agent token: the step after the last token of a turn has ``turn_gamma`` and
-            ``turn_gae_lambda``. ``turn`` for one step per turn, with these two; a token's advantage is that of its turn
-            minus the token's own KL penalty (a penalty for the whole turn would punish its first token for its last).
-        gamma: Discount factor per token.
-        gae_lambda: Lambda per token.
-        turn_gamma: Discount factor of the step after a turn, and to the value after a truncated episode.
-        turn_gae_lambda: Lambda of the same steps.
-        value_gae_lambda: Lambda of the values' targets, V_t + sum_l (gamma lambda)^l delta_{t+l}, if it is another than
-            that of the advantages; 1 gives returns (VC-PPO, arXiv 2503.01491).
-        gae_horizon: alpha of lambda = 1 - 1 / (alpha L) for episodes of L steps, at least 0, in the place of both
-            lambdas (VAPO, arXiv 2504.05118). L depends on later actions, which biases the advantages.
-        baseline: ``value`` for V; ``tether`` for V mixed with the returns of the other episodes about the same prompt;
-            ``evpo`` for V if it explains any of the variance of G in the batch, else the batch's mean of G (EVPO, arXiv
-            2604.19485).
-        rho: Share of V in ``tether``, which each batch changes for the next one.
-        logged: What the baseline of the last batch was, by name.
     """
 
+    # `token` for one step per agent token: the step after the last token of a turn has `turn_gamma` and
+    # `turn_gae_lambda`. `turn` for one step per turn, with these two; a token's advantage is that of its turn minus the
+    # token's own KL penalty (a penalty for the whole turn would punish its first token for its last).
     credit: Credit = "token"
-    gamma: float = 1.0
-    gae_lambda: float = 1.0
-    turn_gamma: float = 1.0
-    turn_gae_lambda: float = 1.0
+    gamma: float = 1.0  # discount factor per token
+    gae_lambda: float = 1.0  # lambda per token
+    turn_gamma: float = 1.0  # discount factor of the step after a turn, and to the value after a truncated episode
+    turn_gae_lambda: float = 1.0  # lambda of the same steps
+    # Lambda of the values' targets, V_t + sum_l (gamma lambda)^l delta_{t+l}, if it is another than that of the
+    # advantages; 1 gives returns (VC-PPO, arXiv 2503.01491).
     value_gae_lambda: float | None = None
+    # alpha of lambda = 1 - 1 / (alpha L) for episodes of L steps, at least 0, in the place of both lambdas (VAPO, arXiv
+    # 2504.05118). L depends on later actions, which biases the advantages.
     gae_horizon: float | None = None
+    # `value` for V; `tether` for V mixed with the returns of the other episodes about the same prompt; `evpo` for V if
+    # it explains any of the variance of G in the batch, else the batch's mean of G (EVPO, arXiv 2604.19485).
     baseline: Baseline = "value"
-    rho: float = 0.0
-    logged: dict[str, float] = field(default_factory=dict)
+    rho: float = 0.0  # share of V in `tether`, which each batch changes for the next one
+    logged: dict[str, float] = field(default_factory=dict)  # what the baseline of the last batch was, by name
 
     def __call__(self, of: Episodes) -> Credited:
         """Credit of all tokens."""

@@ -83,8 +83,7 @@ def rows_to_share(ids: Tensor, mask: Tensor, cost: int = 0) -> tuple[Tensor, Ten
     return (first, repeats) if pays else None
 
 
-FIXED_COST = {"cpu": 256, "cuda": 4096}
-"""Cost of one more forward pass in token positions, by device type."""
+FIXED_COST = {"cpu": 256, "cuda": 4096}  # cost of one more forward pass in token positions, by device type
 
 SHARING_COST = {"cpu": 0, "cuda": FIXED_COST["cuda"]}
 """Positions that reading shared prompts in a pass of their own must save, by device type.

@@ -24,16 +24,12 @@ _UNFINISHED_CHARACTER = "\ufffd"
 
 @dataclass(frozen=True)
 class PartialReply:
-    """A partial reply, with all token ids so far, including the one that ends it.
+    """A partial reply."""
 
-    Until it is ``finished``, possible beginnings of a turn marker and incomplete characters are held back from the
-    ``text``. ``ended``: whether the policy ended the complete reply; otherwise it was cut at the length limit.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
+    text: str  # until it is finished, without possible beginnings of a turn marker and incomplete characters
+    token_ids: tuple[int, ...]  # all so far, including the one that ends it
     finished: bool
-    ended: bool = False
+    ended: bool = False  # whether the policy ended the complete reply; otherwise it was cut at the length limit
 
 
 def stream_reply(

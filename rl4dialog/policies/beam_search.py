@@ -60,13 +60,9 @@ def beam_search(policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSetti
         )
     finally:
         hook.remove()
-    found = [row[: _n_tokens(row, ends)] for row in sequences[:, n_before:].tolist()]
+    found = [ends.until_end(row) for row in sequences[:, n_before:].tolist()]
     response_ids, response_mask = padded(found, value=policy.pad_token_id)
     return Replies(prompt_ids, prompt_mask, response_ids.to(ids.device), response_mask.to(ids.device))
-
-
-def _n_tokens(reply: list[int], ends: EndOfTurn) -> int:
-    return next((n for n in range(1, len(reply) + 1) if ends.is_end(reply[:n])), len(reply))
 
 
 class _EndsReply(StoppingCriteria):
@@ -80,8 +76,7 @@ class _EndsReply(StoppingCriteria):
         return torch.tensor([self._end_of_turn.is_end(reply) for reply in replies], device=input_ids.device)
 
 
-Sample = Callable[[Obs], Replies]
-"""Samples one reply per prompt of observations."""
+Sample = Callable[[Obs], Replies]  # samples one reply per prompt of observations
 
 
 def guided_beams(policy: ValueGuidedMixin, obs: Obs, settings: GenerationSettings, limit: int, n_beams: int) -> Replies:

@@ -81,11 +81,7 @@ class EncoderDecoder(nn.Module):
 
 
 class PromptCache:
-    """Keys and values of the last batch of prompts, valid as long as the model's weights do not change.
-
-    In conversations, a prompt is the last prompt with a turn added to it, so only this turn has to be read. The model
-    must be a decoder-only one for which :func:`can_continue_prompts` holds.
-    """
+    """Keys and values of the last batch of prompts, to which conversations add a turn; while weights do not change."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, int] = {}  # of the last batch, by prompt
@@ -141,24 +137,19 @@ def _at_end(lengths: Tensor, n_columns: int) -> Tensor:
 
 _logger = logging.getLogger(__name__)
 
-Obs = dict[str, Tensor]
-"""Observations with ``prompt_ids`` (n, P), padded on the left, and ``prompt_mask`` (n, P)."""
-Head = Callable[[Tensor], Tensor]
-"""Logits of hidden states. Shape (n, H) -> (n, V)."""
+Obs = dict[str, Tensor]  # observations with `prompt_ids` (n, P), padded on the left, and `prompt_mask` (n, P)
+Head = Callable[[Tensor], Tensor]  # logits of hidden states. Shape (n, H) -> (n, V)
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
 """Largest difference between log-probabilities, in nats, that is attributed to kernels."""
 
 
 class Decoder(ABC):
-    """A batch of unfinished replies.
-
-    ``context`` (n, L) has the token ids for the sampler's filters (repetition, n-grams). ``head`` gives the logits of
-    hidden states; it is not needed for :meth:`next_hidden` alone.
-    """
+    """A batch of unfinished replies."""
 
     def __init__(self, head: Head | None, context: Tensor) -> None:
-        self._head, self.context = head, context
+        self._head = head  # logits of hidden states; not needed for `next_hidden` alone
+        self.context = context  # token ids for the sampler's filters (repetition, n-grams). Shape (n, L)
 
     def next_hidden(self, last_ids: Tensor | None) -> Tensor:
         """Last hidden states (n, H), which predict the next token, after the chosen ``last_ids`` (n,), if any."""
@@ -189,11 +180,7 @@ class Decoder(ABC):
 
 
 class CausalDecoder(Decoder):
-    """Decoder for decoder-only models, after prompts padded on the left (n, P); reads each distinct one once.
-
-    The last prompts of the same conversations, in the ``prompt_cache``, are not read again. ``cache`` has keys and
-    values of C columns; ``mask`` (n, C) tells the real tokens; ``positions`` end with those of the last ones.
-    """
+    """Decoder for decoder-only models, after prompts padded on the left (n, P); reads each distinct one once."""
 
     def __init__(
         self,
@@ -205,13 +192,14 @@ class CausalDecoder(Decoder):
     ) -> None:
         context, self.mask = trim_left_padding(prompt_ids, prompt_mask.bool())
         super().__init__(head, context)
-        self._trunk, self._prompt_cache = trunk, prompt_cache
-        self.positions = position_ids_from_mask(self.mask)
+        self._trunk = trunk
+        self._prompt_cache = prompt_cache  # its prompts, the last ones of the same conversations, are not read again
+        self.positions = position_ids_from_mask(self.mask)  # they end with those of the last tokens
         parameters = inspect.signature(trunk.forward).parameters
         self._takes_positions = "position_ids" in parameters
         # Mamba's cache holds a state instead of keys and values.
         self._is_state = "cache_params" in parameters
-        self.cache = DynamicCache(config=trunk.config)
+        self.cache = DynamicCache(config=trunk.config)  # of C columns, whose real tokens are in the mask (n, C)
 
     def _first_hidden(self) -> Tensor:
         first, repeats = distinct_rows(self.context, self.mask)

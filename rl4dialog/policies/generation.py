@@ -64,8 +64,7 @@ def parsed_settings(cls: type[T], given: Mapping[str, Any], where: str) -> T:
 _IGNORED = {"post_processing_fn", "use_cache", "pad_token_id"}
 EVALUATION_ONLY = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "max_length")
 """Settings for evaluating single replies only; see :mod:`rl4dialog.policies.beam_search`."""
-MIN_TEMPERATURE = 1e-15
-"""Logits divided by a lower temperature could be infinite in float32."""
+MIN_TEMPERATURE = 1e-15  # logits divided by a lower temperature could be infinite in float32
 NOT_IN_ROLLOUTS = (
     "rollouts must sample every token from the policy, because updates need its log-probability; move it to "
     "train_evaluation.generation_kwargs (to limit the length of replies in rollouts, use max_new_tokens)"

@@ -94,13 +94,10 @@ MAX_SKIPPED_IN_A_ROW = 10
 
 
 class StepGuard:
-    """Skips steps with a non-finite gradient, so that weights never become NaN, or raises an error.
-
-    It also raises after `MAX_SKIPPED_IN_A_ROW`. ``n_skipped`` counts those of this iteration.
-    """
+    """Skips steps with a non-finite gradient, so that weights never become NaN; raises after `MAX_SKIPPED_IN_A_ROW`."""
 
     def __init__(self, on_nan_gradient: str = "skip") -> None:
-        self.n_skipped = 0
+        self.n_skipped = 0  # in this iteration
         self._limit = MAX_SKIPPED_IN_A_ROW if on_nan_gradient == "skip" else 1
         self.n_in_a_row, self._iteration = 0, 0
 

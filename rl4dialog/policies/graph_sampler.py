@@ -42,8 +42,7 @@ from rl4dialog.policies.models import UNCACHED
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 _Key = tuple[int, int, GenerationSettings]  # rows, columns
-LOOK_EVERY = 8
-"""Steps between looks at what was sampled, each of which waits for the device."""
+LOOK_EVERY = 8  # steps between looks at what was sampled, each of which waits for the device
 _MIN_COLUMNS = 64
 _WARM_UP_STEPS = 3  # before a capture, as torch.cuda.graph asks for
 _NOT_FINITE = -1  # in the place of a token

@@ -135,11 +135,10 @@ class ValueHead(nn.Module):
     def __init__(self, n_hidden: int, trunk: nn.Module | None, bounds: ValueBounds | None = None) -> None:
         super().__init__()
         self.trunk, self.bounds = trunk, bounds
-        output = nn.Linear(n_hidden, 1)
         # Values start at 0, so that the first advantages are plain returns without the noise of an untrained head.
-        nn.init.zeros_(output.weight)
-        nn.init.zeros_(output.bias)
-        self.output: nn.Module = output
+        self.output: Any = nn.Linear(n_hidden, 1)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Values, float32. Shape (N, H) -> (N,)."""

@@ -223,9 +223,8 @@ def load_plain_policy(policy: nn.Module, folder: Path) -> None:
     with safe_open(path, "pt") as file:
         made_for = (file.metadata() or {}).get(_MADE_FOR, "")
     if made_for and made_for != getattr(policy, _MADE_FOR, made_for):
-        others = "other dialogue acts or another database, or other goals or another estimator"
-        fix = "use the files and arguments of the training"
-        raise ModelError(f"{path} was trained with {others}, than those that the config describes now; {fix}")
+        others = "other dialogue acts or another database, or other goals or another estimator, than the config has now"
+        raise ModelError(f"{path} was trained with {others}; use the files and arguments of the training")
     try:
         policy.load_state_dict(tensors)
     except RuntimeError as error:

@@ -306,15 +306,11 @@ class ValueGuidedSeq2SeqLMPolicy(ValueGuidedMixin, Seq2SeqLMActorCriticPolicy):
 
 
 class TurnHidden(NamedTuple):
-    """Hidden states of a trunk at the U turns of replies.
+    """Hidden states of a trunk at the U turns of replies."""
 
-    Before each of the N agent tokens (N, H), before the first token of each turn, for V (U, H), and of each turn as a
-    whole, for Q (U, H).
-    """
-
-    tokens: Tensor
-    starts: Tensor
-    ends: Tensor
+    tokens: Tensor  # before each of the N agent tokens. Shape (N, H)
+    starts: Tensor  # before the first token of each turn, for V. Shape (U, H)
+    ends: Tensor  # of each turn as a whole, for Q. Shape (U, H)
 
     def detach(self) -> TurnHidden:
         """The same states without gradients."""
@@ -331,9 +327,6 @@ class ValueRerankedCausalLMPolicy(LaggingValuesMixin, CausalLMActorCriticPolicy)
             all its tokens.
         kwargs: Keyword arguments of :class:`~rl4dialog.policies.lagging_values.LaggingValuesMixin`; ``guidance`` has
             the settings of :class:`~rl4dialog.policies.value_guided.Reranking`.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
 
     reranked = True

@@ -37,8 +37,7 @@ MIN_VERSION = "0.22"
 _TEMPERATURES = (0.01, 2.0)  # vLLM raises lower values and rejects higher ones
 _DISCARD_WEIGHTS = 2  # sleep level
 _MAX_SAMPLER_KL = 0.2  # nats per token; in bf16, rounding makes up to 0.02
-Written = tuple[list[list[int]], list[list[float]]]
-"""Token ids of replies, and a number for each token."""
+Written = tuple[list[list[int]], list[list[float]]]  # token ids of replies, and a number for each token
 
 
 class VLLMSampler(ABC):
@@ -73,7 +72,12 @@ class VLLMSampler(ABC):
             sampled = torch.tensor([log_prob for of_reply in log_probs for log_prob in of_reply])
             replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
             if not settings.truncates and settings.temperature == 1 and not self._is_ahead:
-                _check_agreement(replies)
+                # vLLM must sample from the policy's own distribution, up to rounding.
+                kl = float((replies.sampler_log_probs - replies.log_probs)[replies.response_mask].mean())
+                if not kl < _MAX_SAMPLER_KL:
+                    problem = f"{kl:.2g} nats per token, more than rounding could ({_MAX_SAMPLER_KL})"
+                    cause = "it does not compute this model with the policy's weights; use backend: transformers"
+                    raise GenerationError(f"vLLM's log-probabilities differ from the policy's by {problem}: {cause}")
         return replies
 
     def generate_ahead(self, obs: Obs, settings: GenerationSettings, limit: int) -> None:  # noqa: B027
@@ -137,10 +141,7 @@ class VLLMSampler(ABC):
 
 
 class VLLMBackend(VLLMSampler):
-    """Generates with an engine in this process.
-
-    ``max_length`` is that of prompt and reply together, in tokens; ``seed`` is for the engine's own random draws.
-    """
+    """Generates with an engine here, for ``max_length`` tokens of prompt and reply; ``seed`` is for its own draws."""
 
     def __init__(
         self,
@@ -238,16 +239,6 @@ def _read(completion: Any) -> list[tuple[int, float]]:
     if not ids:
         raise RuntimeError(f"one is empty (finish reason: {completion.finish_reason})")
     return [(id, candidates[id].logprob) for candidates, id in zip(completion.logprobs, ids, strict=True)]
-
-
-def _check_agreement(replies: Replies) -> None:
-    """Raise an error if vLLM evidently does not sample from the policy's own distribution."""
-    assert replies.sampler_log_probs is not None and replies.log_probs is not None
-    kl = float((replies.sampler_log_probs - replies.log_probs)[replies.response_mask].mean())
-    if not kl < _MAX_SAMPLER_KL:
-        problem = f"{kl:.2g} nats per token, more than rounding could ({_MAX_SAMPLER_KL})"
-        cause = "it does not compute this model with the policy's weights; use backend: transformers"
-        raise GenerationError(f"vLLM's log-probabilities differ from the policy's by {problem}: {cause}")
 
 
 def _is_for_cpus() -> bool:

@@ -14,8 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-ENGINE: Final = "rl4dialog"
-"""Name of the weight transfer engine of :func:`register`."""
+ENGINE: Final = "rl4dialog"  # name of the weight transfer engine of `register`
 _POLL_S = 0.1
 _HELLO_S = 5.0
 

@@ -41,8 +41,6 @@ class SequenceRolloutBuffer(RolloutBuffer):
             :class:`~rl4dialog.functional.advantages.CreditRule`. For turns, ``None`` is ``gamma`` and ``gae_lambda``.
 
     Attributes:
-        whitened: Whether the algorithm whitens the advantages of each minibatch.
-        samples: Key of the sample of each episode, by its number.
         kl_is_rounding: Whether policy and reference agree on all tokens of the iteration up to rounding. The KL penalty
             is 0 in this case.
         episode_returns: Sum of the discounted rewards from each token on, which values predict. Shape (N,).
@@ -51,8 +49,8 @@ class SequenceRolloutBuffer(RolloutBuffer):
             rounding, so that they give no learning signal.
     """
 
-    whitened = False
-    samples: Sequence[str] = ()
+    whitened = False  # whether the algorithm whitens the advantages of each minibatch
+    samples: Sequence[str] = ()  # key of the sample of each episode, by its number
 
     def __init__(
         self,
@@ -279,16 +277,13 @@ class BaselineRolloutBuffer(EpisodeRolloutBuffer):
 
 
 class GroupRolloutBuffer(EpisodeRolloutBuffer):
-    """Assigns to every token of a conversation the advantage of its total reward within its group.
-
-    ``advantages_of`` computes advantages from the rewards of the conversations about one prompt, (n,) -> (n,). With
-    ``scale_by_batch``, they are divided by the standard deviation of the rewards of all conversations.
-    """
+    """Assigns to every token of a conversation the advantage of its total reward within its group."""
 
     def __init__(
         self, *args: Any, advantages_of: Callable[[np.ndarray], np.ndarray], scale_by_batch: bool = False, **kwargs: Any
     ) -> None:
-        self._advantages_of, self._scale_by_batch = advantages_of, scale_by_batch
+        self._advantages_of = advantages_of  # from the rewards of the conversations about one prompt, (n,) -> (n,)
+        self._scale_by_batch = scale_by_batch  # whether to divide them by the deviation of the rewards of all
         super().__init__(*args, **kwargs)
 
     def _advantages(self, totals: np.ndarray, scales: np.ndarray) -> np.ndarray:

@@ -35,30 +35,6 @@ from rl4dialog.text.tokenizer import tokenizer_hash
 PREFIX = "rollout/info/"
 
 
-class InfoNumbers:
-    """Collects numbers of the infos or their ``meta_info`` by name, to be averaged over an iteration."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-        self._known: set[str] = set()
-
-    def add(self, infos: Iterable[Mapping[str, Any]], series: dict[str, list[float]]) -> None:
-        """Append the numbers of a batch of infos to the series ``rollout/info/<name>``."""
-        for info in infos if self._names else ():
-            numbers = numbers_in(info)
-            self._known.update(numbers)
-            for name in filter(numbers.__contains__, self._names):
-                series[PREFIX + name].append(numbers[name])
-
-    def check(self, found: Mapping[str, float], iteration: int) -> None:
-        """Check after the run's first iteration that each name was found; names may be absent later."""
-        for name in self._names if iteration == 1 else ():
-            if PREFIX + name not in found:
-                problem = f"the environments' infos have no number {name!r}{nearest_hint(name, self._known)}"
-                known = ", ".join(sorted(self._known)) or "none"
-                raise ConfigError(f"logging.log_infos: {problem} (they have: {known})")
-
-
 def numbers_in(info: Mapping[str, Any]) -> dict[str, float]:
     """Finite numbers of an info by name, including booleans. Numbers in its ``meta_info`` come last."""
     found: dict[str, float] = {}
@@ -332,8 +308,24 @@ class RolloutCollector:
     keeps_dialogues: bool = False
 
     def __post_init__(self) -> None:
-        self._info_numbers = InfoNumbers(self.log_infos)
+        self._known_infos: set[str] = set()  # names of numbers in the infos
         self.dialogues: list[Dialogue] = []
+
+    def add_infos(self, infos: Iterable[Mapping[str, Any]], series: dict[str, list[float]]) -> None:
+        """Append the numbers of a batch of infos that are logged to the series ``rollout/info/<name>``."""
+        for info in infos if self.log_infos else ():
+            numbers = numbers_in(info)
+            self._known_infos.update(numbers)
+            for name in filter(numbers.__contains__, self.log_infos):
+                series[PREFIX + name].append(numbers[name])
+
+    def check_infos(self, found: Mapping[str, float], iteration: int) -> None:
+        """Check after the run's first iteration that each name was found; names may be absent later."""
+        for name in self.log_infos if iteration == 1 else ():
+            if PREFIX + name not in found:
+                problem = f"the environments' infos have no number {name!r}{nearest_hint(name, self._known_infos)}"
+                known = ", ".join(sorted(self._known_infos)) or "none"
+                raise ConfigError(f"logging.log_infos: {problem} (they have: {known})")
 
     def collect(
         self,
@@ -370,7 +362,7 @@ class RolloutCollector:
                     rollout.wait()
                     continue
                 settled = rollout.step(rows)
-                self._info_numbers.add([rollout.infos[row] for row in settled], series)
+                self.add_infos([rollout.infos[row] for row in settled], series)
                 step_rewards = np.zeros(env.num_envs)
                 for row in settled:
                     talk = rollout.talks[row]
@@ -400,7 +392,7 @@ class RolloutCollector:
         record = RolloutRecord([info for info, _ in turns], [paid for _, paid in turns], returns, buffer.replies)
         series.update(measured(self.info_fns, record))
         summarize(stats, buffer.replies, series)
-        self._info_numbers.check(stats.means, iteration)
+        self.check_infos(stats.means, iteration)
         if self.normalizer is not None:
             self.normalizer.normalize(buffer.replies)
         return stats, rollout.observations

@@ -30,7 +30,6 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.references import WeightCopy
 from rl4dialog.rollouts.talk import Talk, replies_in
 from rl4dialog.rollouts.task_rewards import TaskRewards
-from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import encode_reply
 
 
@@ -250,8 +249,7 @@ class Begun:
     words: Sequence[int] = ()  # first tokens of a single reply
 
 
-ValuesOf = Callable[[Replies], torch.Tensor]
-"""Computes the value of the state before each token. Shape (B, T)."""
+ValuesOf = Callable[[Replies], torch.Tensor]  # computes the value of the state before each token. Shape (B, T)
 
 
 @dataclass(eq=False)
@@ -311,9 +309,8 @@ class _Evaluation(Driver):
         obs = {"prompt_ids": read.prompt_ids, "prompt_mask": read.prompt_mask}
         rest = self.policy.generate(obs, **settings).per_row("response_ids")
         # A marker may begin among the first tokens.
-        return [
-            _up_to_end(said + more.tolist(), self.policy.end_of_turn) for said, more in zip(words, rest, strict=True)
-        ]
+        end = self.policy.end_of_turn
+        return [end.until_end(said + more.tolist()) for said, more in zip(words, rest, strict=True)]
 
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
         """Their tokens and log-probabilities, without the prompts: records are kept, and sent between processes."""
@@ -342,11 +339,7 @@ def _scripted_ids(player: Player, env: TextGenEnv) -> list[int]:
     except Exception as error:
         what = f"player {type(player).__name__} failed on sample {env.sample.id!r}"
         raise DataError(f"{what}: {type(error).__name__}: {error}") from error
-    return _up_to_end(ids, end)
-
-
-def _up_to_end(ids: list[int], end: EndOfTurn) -> list[int]:
-    return next((ids[:n] for n in range(1, len(ids)) if end.is_end(ids[:n])), ids)
+    return end.until_end(ids)
 
 
 @dataclass(eq=False)

@@ -50,6 +50,10 @@ class EndOfTurn:
         tail = [int(id) for id in ids[-len(self.marker) :]]
         return self.marker in self.tokenizer.decode(tail, skip_special_tokens=False)
 
+    def until_end(self, ids: list[int]) -> list[int]:
+        """The tokens up to the end of a reply, or all of them."""
+        return next((ids[:n] for n in range(1, len(ids)) if self.is_end(ids[:n])), ids)
+
     def reply_text(self, ids: Sequence[int]) -> str:
         """Decode the reply without special tokens, turn marker and surrounding whitespace.
 

@@ -182,10 +182,7 @@ class CHAI(QLearning):
         return torch.stack(penalties).sum(dim=0)
 
     def _others(self, states: States, chosen: Tensor, with_random: bool) -> tuple[Tensor, Replies]:
-        """Other replies in the ``chosen`` states (U',): n candidates and, ``with_random``, n random ones.
-
-        Returns log-probabilities of the candidates, shape (U', n), and all replies as rows, state by state.
-        """
+        """Log-probabilities (U', n) of n candidates, and all other replies in the ``chosen`` states (U',) as rows."""
         assert states.turns is not None
         before, numbers = turn_states(states.batch, states.turns), turn_numbers(states.batch, states.turns)
         log_probs, prompts, replies = [], [], []

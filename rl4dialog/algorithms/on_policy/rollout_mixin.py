@@ -351,10 +351,7 @@ class LMRolloutMixin:
 
 
 class GatheredPolicy:
-    """A policy whose numbers are those of the tokens of all processes. Only this process's own have a gradient.
-
-    So losses, decisions and logs are those of one process, and the gradients of all processes sum to its gradient.
-    """
+    """A policy whose numbers are those of the tokens of all processes; only this one's own have a gradient."""
 
     def __init__(self, policy: LMActorCriticPolicy) -> None:
         self._policy = policy

@@ -149,17 +149,6 @@ class TurnGoalVecEnv(VecEnv):
         observes_goals: Whether observations have the goals so far.
         max_prompt_length: Maximum length of the prompts of language models, in tokens.
         max_utterance_length: Maximum length of their utterances, in tokens.
-        samples: What the conversations are about.
-        speaker: Builds the speaker from the two lengths, ``max_prompt_length`` and ``max_length``.
-        partner: Builds the partner from the same.
-        estimator: Builds the estimator.
-        turn_reward: Reward of a conversation after each of its turns.
-        outcomes: Numbers about whole conversations.
-        n_envs: Number of conversations.
-        is_numbered: Whether the n-th conversation begins from a seed of its own and is about the n-th sample in an
-            order that the seed determines, for evaluations. Otherwise samples are drawn.
-        keeps_transcripts: Whether the last ``info`` of an episode has the whole conversation as ``transcript``.
-        best_order: Finds the numbers of the goals for the player ``best_order``.
     """
 
     def __init__(
@@ -170,16 +159,18 @@ class TurnGoalVecEnv(VecEnv):
         max_prompt_length: Count = 192,
         max_utterance_length: Count = 32,
         *,
-        samples: Sequence[Sample],
-        speaker: Callable[..., Speaker],
-        partner: Callable[..., Partner | PartnerService],
+        samples: Sequence[Sample],  # what the conversations are about
+        speaker: Callable[..., Speaker],  # builds the speaker from `max_prompt_length` and `max_length`
+        partner: Callable[..., Partner | PartnerService],  # builds the partner from the same
         estimator: Callable[[], StateEstimator],
-        turn_reward: BatchedConversationReward,
-        outcomes: Callable[[list[Dialogue]], list[dict[str, float]]] | None = None,
-        n_envs: int = 1,
+        turn_reward: BatchedConversationReward,  # of a conversation after each of its turns
+        outcomes: Callable[[list[Dialogue]], list[dict[str, float]]] | None = None,  # about whole conversations
+        n_envs: int = 1,  # number of conversations
+        # Whether the n-th conversation begins from a seed of its own and is about the n-th sample in an order that the
+        # seed determines, for evaluations. Otherwise samples are drawn.
         is_numbered: bool = False,
-        keeps_transcripts: bool = False,
-        best_order: Callable[[], Sequence[int]] | None = None,
+        keeps_transcripts: bool = False,  # whether the last `info` of an episode has the conversation as `transcript`
+        best_order: Callable[[], Sequence[int]] | None = None,  # finds the goals of the player `best_order`
     ) -> None:
         self.goals = chosen_goals(goals, "env.args.goals")
         self.max_turns = max_turns

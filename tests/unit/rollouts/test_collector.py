@@ -12,7 +12,7 @@ from rl4dialog.catalog import InfoFnRegistry
 from rl4dialog.core.errors import ConfigError, PartnerError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.rollouts.collector import InfoNumbers, RolloutCollector, RolloutStats, check_progress, numbers_in
+from rl4dialog.rollouts.collector import RolloutCollector, RolloutStats, check_progress, numbers_in
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.rollouts.task_rewards import RewardNormalizer, TaskRewards
 from rl4dialog.scores.composite import Linear
@@ -158,18 +158,18 @@ def test_numbers_of_an_info_hide_those_of_its_meta_info():
 
 
 def test_named_numbers_are_gathered_where_they_are():
-    numbers, series = InfoNumbers(["act", "late"]), {"rollout/info/act": [], "rollout/info/late": []}
-    numbers.add([INFO, {"late": 0, "meta_info": None}], series)
+    numbers, series = RolloutCollector(log_infos=["act", "late"]), {"rollout/info/act": [], "rollout/info/late": []}
+    numbers.add_infos([INFO, {"late": 0, "meta_info": None}], series)
     assert series == {"rollout/info/act": [3.0], "rollout/info/late": [0.0]}
-    numbers.check({"rollout/info/act": 3.0, "rollout/info/late": 0.0}, iteration=1)
+    numbers.check_infos({"rollout/info/act": 3.0, "rollout/info/late": 0.0}, iteration=1)
 
 
 def test_unknown_name_is_told_after_the_first_iteration_only():
-    numbers = InfoNumbers(["sped"])
-    numbers.add([INFO], {})
+    numbers = RolloutCollector(log_infos=["sped"])
+    numbers.add_infos([INFO], {})
     with pytest.raises(ConfigError, match=r"'sped'; did you mean 'speed'\? \(they have: act, speed, utterance"):
-        numbers.check({}, iteration=1)
-    numbers.check({}, iteration=2)
+        numbers.check_infos({}, iteration=1)
+    numbers.check_infos({}, iteration=2)
 
 
 def test_a_rollout_of_failures_is_stopped_and_names_the_cause():
