@@ -69,6 +69,7 @@ class RulesService(PartnerService):
         self, rules, otherwise=None, opening=None, tokenizer=None, max_prompt_length=40, max_length=8, broken=None
     ):
         self._rules = RulesPartner(rules, otherwise, opening)
+        self._rules.reset({}, 0)
         self._opening, self._tokenizer, self._broken = opening, tokenizer, broken
         end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], EOU_TOKEN)
         eou = DialogueFormat("eou", None, in_conversation=True)
