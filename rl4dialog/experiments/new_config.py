@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import StrictUndefined, Template
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
@@ -107,19 +108,18 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
             f"{model} has random weights, so it first has to learn replies, but {table.path} has none; give the column "
             f"with replies (--reply), or a pretrained model (--model)"
         )
-    n_prompt, n_reply = _tokens(table.n_prompt_words, 512), _tokens(table.n_reply_words or 40, 128)
-    text = _TEMPLATE.format(
+    source = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+    template = Template(source, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+    text = template.render(
         name=name,
         data=table.path.name,
         model=model,
         datapool=_datapool(table, "eou" if is_tiny else "chat_template"),
         reward=_reward(table, reward),
-        n_prompt=n_prompt,
-        n_reply=n_reply,
-        start=_WARM_START.format(n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows))) if is_tiny else _LORA,
-        metrics="\n".join(
-            f"    - id: {id}" for id in (["chrf"] if table.has_replies else []) + ["length", "diversity"]
-        ),
+        n_prompt=_tokens(table.n_prompt_words, 512),
+        n_reply=_tokens(table.n_reply_words or 40, 128),
+        n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows)) if is_tiny else None,
+        metrics=[*["chrf"] * table.has_replies, "length", "diversity"],
     )
     return _checked(text)
 
@@ -251,72 +251,5 @@ datapool:
     format: {format}
     held_out_share: 0.1  # of the rows, for validation, and as many for the test
 """
-_TEMPLATE = """\
-# PPO on {data}. To check it, to train, and to talk to the model:
-#   rl4dialog doctor --config_path {name}
-#   rl4dialog train --config_path {name} --experiment_name first
-#   rl4dialog chat --run rl4dialog_exps/first
-seed: 0
-
-tokenizer:
-  model_name: {model}
-
-{datapool}
-# What the model is trained for. `rl4dialog list rewards` prints all; `judge` asks a language model, `learned_reward` is
-# a reward model, and docs/your_own/reward.md shows how to write one.
-reward_fn:
-{reward}
-
-env:
-  n_envs: 32  # replies at a time
-  vec_env: dummy
-  args:
-    max_prompt_length: {n_prompt}  # in tokens; longer prompts lose their beginning
-    max_episode_length: {n_reply}  # of a reply
-
-{start}
-alg:
-  id: ppo
-  args:
-    n_steps: 64  # tokens per environment and iteration, at least
-    batch_size: 512  # tokens per minibatch
-    micro_batch_size: 8  # replies in memory; lower it if memory runs out
-    n_epochs: 2
-    learning_rate: {{start: 0.0003, end: 0.00005, schedule: linear}}
-    target_kl: 0.05  # ends an update that changes the policy by more, in nats per token
-    gamma: 1.0
-    gae_lambda: 0.95
-  kl_div:  # keeps the model close to its beginning
-    coeff: 0.05
-    target_kl: 0.2  # nats per token; lower it if replies become strange
-  policy:
-    id: causal_lm_actor_critic_policy
-    args:
-      model_name: {model}
-      critic: shared  # saves the memory of a second model
-      generation_kwargs:
-        do_sample: true
-        top_k: 0
-        max_new_tokens: {n_reply}
-
-train_evaluation:
-  n_iters: 20
-  eval_every: 10
-  eval_batch_size: 32
-  max_eval_samples: 100
-  metrics:
-{metrics}
-"""
 _SIMILARITY = "  id: meteor  # similarity to the reference reply\n  args: {synonyms: false}"
 _LENGTH = "  id: length_penalty  # only to begin with\n  args: {min_length: 5, max_length: 30}"
-_LORA = """\
-lora:  # trains a small part of the weights
-  r: 16
-  lora_alpha: 32
-"""
-_WARM_START = """\
-warm_start:  # the model has random weights, and first learns the replies of the data
-  n_epochs: {n_epochs}
-  batch_size: 16
-  learning_rate: 0.001
-"""
