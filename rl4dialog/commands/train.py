@@ -69,9 +69,8 @@ def train(args: Namespace) -> int:
 
         if is_launched():
             raise ConfigError("--seeds starts its runs one after another; run it without a launcher")
-        project = Path(args.base_path_to_store_results).expanduser().absolute() / args.project_name
         chosen = (args.config_path, args.overrides, args.variant, args.seeds)
-        return train_with_seeds(*chosen, args.argv, project, args.experiment_name)
+        return train_with_seeds(*chosen, args.argv, folder_of(args))
     root = folder_of(args)
     fix_start_time(recorded_start(root) if args.resume is not None else None)
     if is_launched() and not args.dry_run:

@@ -78,10 +78,7 @@ def parameters_of(factory: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def check_values(parameters: Mapping[str, Parameter], args: Mapping[str, Any], prefix: str) -> None:
-    """Check the values of arguments against types and bounds of :func:`parameters_of`; messages have the prefix.
-
-    A parameter without an annotation, or with one that pydantic does not support, accepts any value.
-    """
+    """Check arguments against types and bounds of :func:`parameters_of`, where known; messages have the prefix."""
     problems = [
         f"{prefix}{name}{problem}"
         for name, value in args.items()

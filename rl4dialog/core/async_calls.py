@@ -56,11 +56,7 @@ class AsyncCalls:
     key: str = "reward_fn.async_calls"
 
     def start(self, calls: Sequence[Call], keep_going: bool) -> Future[list[Any]]:
-        """Start to await the coroutines that these functions create, without blocking.
-
-        The result is each coroutine's result or final exception. Unless it should keep going, the first final failure
-        cancels the others.
-        """
+        """Start to await coroutines; if it is not to keep going, the first final failure cancels the others."""
         if not calls:
             nothing: Future[list[Any]] = Future()
             nothing.set_result([])

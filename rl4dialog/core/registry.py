@@ -86,10 +86,7 @@ class Registry:
         return entry
 
     def check(self, id: str, args: Mapping[str, Any] | None = None, where: str | None = None) -> None:
-        """Check an id and arguments from the config, without building the component.
-
-        Messages have the path ``where`` of the arguments in the config; by default kind and id.
-        """
+        """Check id and arguments without building the component; messages begin with the path ``where``, if given."""
         component = self.resolve(id)
         self._bind(id, self._factory(component), dict(args or {}), dict.fromkeys(self.provided), where)
 
@@ -107,10 +104,7 @@ class Registry:
         return factory(**arguments)
 
     def without_effect(self, id: str, args: Mapping[str, Any]) -> Iterator[str]:
-        """Yield one line for each given argument that a component accepts but ignores.
-
-        A component declares such arguments with an attribute ``no_effect``: reasons by name, which may be empty.
-        """
+        """Yield a line for each given argument that a component's attribute ``no_effect`` names, with its reason."""
         ignored: Mapping[str, str] = getattr(self.resolve(id), "no_effect", {})
         for name in args:
             if name in ignored:
@@ -156,12 +150,7 @@ class Registry:
         return component
 
     def _bind(
-        self,
-        id: str,
-        factory: Callable[..., Any],
-        args: dict[str, Any],
-        injected: Mapping[str, Any],
-        where: str | None = None,
+        self, id: str, factory: Any, args: dict[str, Any], injected: Mapping[str, Any], where: str | None = None
     ) -> dict[str, Any]:
         prefix, what = f"{where}." if where else f"{self.kind} {id!r}: ", f"{self.kind} {id!r}"
         parameters = parameters_of(factory)

@@ -81,10 +81,7 @@ class FinishedReplies:
         return reply_dialogue(self.sample_ids[row], *texts, self.meta_infos[row])
 
     def paid(self, part: RewardPart) -> FinishedReplies:
-        """Return the replies as a reward sees them: each as the last one if it is paid for each of them.
-
-        Rewards of whole conversations always see when these end.
-        """
+        """The replies as a reward sees them: each as the last, if it is paid for each and not for conversations."""
         if not part.each_turn or isinstance(part.function, (ConversationReward, BatchedConversationReward)):
             return self
         return replace(self, dones=[True] * len(self))

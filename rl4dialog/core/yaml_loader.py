@@ -144,10 +144,7 @@ def _measure(node: yaml.Node, known: dict[yaml.Node, tuple[int, int]], depth: in
 
 
 def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Set keys by path, in place: ``alg.args.n_epochs=3``, ``reward_fn.args.rewards[0].weight=2``.
-
-    The index after a list's last one adds an element.
-    """
+    """Set keys by path, in place: ``reward_fn.args.rewards[0].weight=2``; an index may be one past the end."""
     for override in overrides:
         path, equals, text = override.partition("=")
         steps, given = re.findall(_STEP, path), f"--set {shown(override)}"

@@ -80,10 +80,7 @@ _UNKNOWN_RATE = 5e-5  # transformers' default
 
 @dataclass(frozen=True)
 class Votes:
-    """What holds of a feedback file.
-
-    An improvement does not learn from ratings of whole conversations. The judged replies are counted by model.
-    """
+    """What holds of a feedback file. Ratings of conversations are not learned; ``models`` counts judged replies."""
 
     preferences: frozenset[str]
     n_corrections: int
@@ -142,10 +139,7 @@ def read_votes(path: Path) -> Votes:
 
 
 def read_verdict(run: Path, votes: Votes) -> Verdict:
-    """Read how a complete reward model run ranks the preferences of its val and test splits after training.
-
-    Corrections are left out: that people write other replies than the model is easy to learn.
-    """
+    """How a trained reward model ranks held-out preferences, but not corrections, which are easy to recognize."""
     read, margins = read_run(run), []
     for split in _HELD_OUT:
         epochs = read.epochs(split)

@@ -40,10 +40,7 @@ _SHARE_WHOLE = 0.95  # of prompts and replies that fit into the lengths
 
 @dataclass(frozen=True)
 class Table:
-    """What the columns of a file mean: prompts with or without reference replies, or whole dialogues.
-
-    The numbers of words are those of a long prompt and a long reply.
-    """
+    """What a file's columns mean: prompts, with or without replies, or dialogues; and the words of long ones."""
 
     path: Path
     columns: dict[str, str | None]  # as in YAML
@@ -97,11 +94,7 @@ def read_table(path: Path, prompt: str | None = None, reply: str | None = None) 
 
 
 def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | None = None) -> str:
-    """Write a commented config, whose commands use the name of its file.
-
-    The model can be ``builtin/tiny-gpt2``, which is trained from random weights. The default reward is METEOR with
-    reference replies, and a length without.
-    """
+    """Write a commented config, named in its commands. The default reward is METEOR, or without replies a length."""
     is_tiny = model.startswith("builtin/tiny-")
     if is_tiny and not table.has_replies:
         raise ConfigError(

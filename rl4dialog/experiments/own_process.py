@@ -38,10 +38,7 @@ def end_with_parent() -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a task, with arguments, and a file to which its output is appended instead of this console.
-
-    While it runs, ``is_to_stop`` is asked now and then; if true, the command is told to save its state and stop.
-    """
+    """A command, the file to which its output is appended, if any, and whether it is to save its state and stop now."""
 
     arguments: Sequence[str]
     output: Path | None = None
@@ -66,7 +63,7 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
             command = next(task) if code is None else task.send(code)
         except StopIteration:
             return
-        process = start_command(command.arguments, environment=_shared_cores(n_jobs), output=command.output)
+        process = start_command(command.arguments, None, _shared_cores(n_jobs), command.output)
         running[process] = task, command
 
     with ending_together(running):
@@ -94,10 +91,7 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
 def run_all(
     commands: Mapping[str, Command], n_jobs: int = 1, on_done: Callable[[str], None] = lambda name: None
 ) -> dict[str, int]:
-    """Run commands by name, even if some fail; returns the exit codes of these. See :func:`run_tasks`.
-
-    ``on_done`` is called after each one that succeeds.
-    """
+    """Run commands by name, call ``on_done`` after successes, and return the exit codes of failures."""
     failed: dict[str, int] = {}
 
     def task(name: str, number: int) -> Task:
@@ -123,10 +117,7 @@ def run_command(arguments: Sequence[str], folder: Path | None = None, environmen
 
 
 def start_command(
-    arguments: Sequence[str],
-    folder: Path | None = None,
-    environment: Mapping[str, str] = {},
-    output: Path | None = None,
+    arguments: Sequence[str], folder: Path | None, environment: Mapping[str, str], output: Path | None = None
 ) -> subprocess.Popen[bytes]:
     """Start ``rl4dialog`` with arguments, on this console or with its output appended to a file."""
     command = [sys.executable, "-m", "rl4dialog.cli", *arguments]

@@ -94,14 +94,10 @@ def _working_directory(run: Path) -> Path | None:
 
 
 def print_comparison(
-    run: Path,
-    output: Path,
-    findings: Sequence[Finding],
-    causes: Sequence[tuple[str, Any, Any]],
-    console: Console | None = None,
+    run: Path, output: Path, findings: Sequence[Finding], causes: Sequence[tuple[str, Any, Any]]
 ) -> None:
     """Print which files are identical, the first difference of the others, and possible causes."""
-    console = console or Console()
+    console = Console()
     rows = [
         (each.file, each.where or "identical", *((each.original, each.reproduced) if each.where else ("", "")))
         for each in findings

@@ -23,29 +23,21 @@ from rl4dialog.runs.summary import format_interval, format_number, is_headline, 
 
 
 def train_with_seeds(
-    config_path: str,
-    overrides: Sequence[str],
-    variant: int,
-    seeds: Sequence[int],
-    argv: Sequence[str],
-    project: Path,
-    experiment_name: str,
+    config_path: str, overrides: Sequence[str], variant: int, seeds: Sequence[int], argv: Sequence[str], run: Path
 ) -> int:
     """Train with each seed in a separate process, then print means and intervals.
 
-    The runs are ``<experiment_name>_seed_<n>`` in the project folder; the summary is ``<experiment_name>_seeds.json``
-    next to them. If a run fails, the error is printed and the other runs continue. ``argv`` are the arguments of
-    ``train``. Returns the exit code: 0 if all runs are complete, otherwise that of the first failed run.
+    The folders are ``<run>_seed_<n>``, and the summary is ``<run>_seeds.json``. If a run fails, the error is printed
+    and the others continue. ``argv`` are the arguments of ``train``. Returns 0, or the first failed run's exit code.
     """
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"--seeds contains a seed twice: {' '.join(map(str, seeds))}")
     for seed in seeds:
         load_config(config_path, [*overrides, f"seed={seed}"], variant)
-    runs = {seed: project / f"{experiment_name}_seed_{seed}" for seed in seeds}
-    failed = run_all({run.name: Command(_arguments(argv, seed, run.name)) for seed, run in runs.items()})
-    complete = [seed for seed, run in runs.items() if run.name not in failed and is_complete(run)]
-    if complete:
-        path = project / f"{experiment_name}_seeds.json"
+    runs = {seed: run.with_name(f"{run.name}_seed_{seed}") for seed in seeds}
+    failed = run_all({each.name: Command(_arguments(argv, seed, each.name)) for seed, each in runs.items()})
+    if complete := [seed for seed, each in runs.items() if each.name not in failed and is_complete(each)]:
+        path = run.with_name(f"{run.name}_seeds.json")
         summary = summarize_seeds({seed: read_result(runs[seed]) for seed in complete})
         failed_seeds = [seed for seed in sorted(seeds) if runs[seed].name in failed]
         write_json(path, {"seeds": complete, "failed": failed_seeds, **summary})

@@ -131,10 +131,7 @@ class WandbTracker(ExperimentTracker):
 
 
 class MLflowTracker(ExperimentTracker):
-    """A run in MLflow, on the server of ``MLFLOW_TRACKING_URI``, or in ``mlflow/`` of the project folder.
-
-    The parameters are those of the first start; of a resumed run, only the artifact ``config.json`` is updated.
-    """
+    """A run in MLflow, at ``MLFLOW_TRACKING_URI`` or in ``mlflow/``; its parameters are of the first start."""
 
     def __init__(self, about: RunDescription) -> None:
         from mlflow import MlflowClient, entities

@@ -27,10 +27,7 @@ _PIPED_WIDTH = 160
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run in the table, whose name is its path in the folder of the list.
-
-    The state is ``complete``, ``running``, ``stopped``, ``damaged``, or why the run cannot be read.
-    """
+    """A run in the table, by its path in the folder of the list; the state of one that cannot be read says why."""
 
     name: str
     run: Run | None

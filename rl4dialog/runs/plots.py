@@ -29,10 +29,7 @@ def plot_reward_curve_or_warn(run_path: str | Path, output_png: str | Path) -> N
 
 
 def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
-    """Plot the task reward of a run over the iterations, and the KL to the reference with its target if there is one.
-
-    From 20 iterations on, bold lines are moving averages over a tenth of the run, and thin lines are the raw values.
-    """
+    """Plot task reward, KL and its target over iterations, from 20 on with averages over a tenth of the run."""
     from matplotlib.ticker import MaxNLocator
 
     run = read_iterations(run_path)

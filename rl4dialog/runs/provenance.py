@@ -44,10 +44,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 def record_start(
     run_folder: RunFolder, config_path: str | Path, argv: Sequence[str], seed: int, imports: Iterable[str]
 ) -> None:
-    """Record the provenance known at the start of a run; a resumed run is added to the list ``resumed``.
-
-    The config's imports are already imported; relative ones are resolved against the folder of the config file.
-    """
+    """Record what is known at a run's start, after its imports; a resumed run is added to ``resumed``."""
     path = Path(config_path).absolute()
     code, diffs = _code_state(path.parent)
     record = {
@@ -195,10 +192,7 @@ def _samples_hash(pool: Iterable[tuple[Any, float]]) -> str:
 
 @dataclass(frozen=True)
 class GitState:
-    """The commit of a repository, the changes of tracked files up to a limit, and its first untracked files.
-
-    It ``differs`` from the commit also with untracked files.
-    """
+    """The commit of a repository, the diff of tracked files up to a limit, and the first untracked files."""
 
     root: str
     commit: str
@@ -209,11 +203,7 @@ class GitState:
 
 
 def git_state(folder: Path, tracks: str | None = None) -> GitState | None:
-    """The state of the repository that contains a folder; ``None`` without git, or without a commit.
-
-    ``tracks`` is a file in the folder that the repository must track: an installed package may be inside a repository
-    that does not track it.
-    """
+    """The state of the repository of a folder, if it tracks the file ``tracks`` in it; ``None`` without a commit."""
     if tracks is not None and not _git(folder, "ls-files", "--", tracks):
         return None
     commit = _git(folder, "rev-parse", "--verify", "HEAD")

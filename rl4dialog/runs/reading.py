@@ -260,10 +260,7 @@ def _merge(path: Path, rollouts: list[dict[str, Any]], updates: list[dict[str, A
 
 
 def read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
-    """Read the evaluations of a split by iteration; none if there is no file, and NaN for what is no number.
-
-    If the last line is truncated, the notes get one about it.
-    """
+    """Read a split's evaluations by iteration, with NaN for what is no number; a truncated last line gets a note."""
     found: dict[int, dict[str, float]] = {}
     if path.is_file() and not path.stat().st_size:
         raise DataError(f"{path} is empty, but has a line for each evaluation; restore it, or remove it")
@@ -335,10 +332,7 @@ def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
 
 
 def recorded_conversation(record: Mapping[str, Any]) -> Dialogue | None:
-    """Read a conversation back from the record of a prediction; ``None`` for a single reply.
-
-    Of a conversation about a goal, the ``goal_text`` is in its meta data. Any other record is a `ValueError`.
-    """
+    """Read a conversation back from a prediction, ``None`` for a single reply; a `ValueError` for others."""
     if TURNS_KEY not in record:
         return None
     turns, outcome, ended_by = (record.get(key) for key in CONVERSATION_KEYS)

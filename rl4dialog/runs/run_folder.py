@@ -160,10 +160,7 @@ class RunFolder:
         return sizes
 
     def cut_back(self, log_sizes: Mapping[str, int], iteration: int) -> None:
-        """Remove what was logged after a checkpoint with these :meth:`log_sizes`, so that training can continue.
-
-        The iteration is the first one that is evaluated again, as in the names of predictions files.
-        """
+        """Remove what was logged after these :meth:`log_sizes`, and predictions from this iteration on."""
         for name, size in log_sizes.items():
             path = self.path(name)
             if _is_record(name) and (not path.is_file() or path.stat().st_size < size):

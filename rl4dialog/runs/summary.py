@@ -57,10 +57,7 @@ def print_summary(
     conversations: Sequence[tuple[Dialogue, Dialogue]] = (),
     players: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
-    """Print the summary of a run, whose folder has the predictions from which the intervals are computed.
-
-    ``gold`` are test metrics of the reference replies, as an upper bound. The labels name ``before`` and ``after``.
-    """
+    """Print a run's summary; ``gold`` is of the reference replies, ``labels`` name ``before`` and ``after``."""
     console = console or Console()
     console.print()
     keys = [*after, *(key for key in before if key not in after)]

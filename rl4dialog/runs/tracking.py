@@ -179,10 +179,7 @@ class Tracker:
         folder_name: str = MODEL_FOLDER,
         also: Callable[[Path], None] | None = None,
     ) -> Path:
-        """Save model and tokenizer for transformers' Auto classes, with what ``also`` writes; returns the folder.
-
-        ``weights`` that are sharded over processes are given. LoRA adapters are merged, and also in ``adapter/``.
-        """
+        """Save for transformers' Auto classes, with LoRA merged and in ``adapter/``; gathered ``weights``, if any."""
         with self.run_folder.replacing_folder(folder_name) as folder:
             save_language_model(model, folder, lora, weights)
             tokenizer.save_pretrained(folder)

@@ -29,15 +29,12 @@ _READ = re.compile(r"(?:\w+_)?(?:path|file|folder|dir)|\w*model_name|tokenizer_n
 _MODELS = ("ref_model", "intent_model", "critic_from", "deepspeed", "fsdp_config")
 _READ_BY = {"bert_score": ("model_type",), "bleurt": ("checkpoint", "config_name"), "summaCConv": ("models",)}
 _TRACKERS = ("wandb", "mlflow", "trackio")
+Config = Mapping[str, Any]
 _OF_TRAINING = ("alg", "callbacks", "logging", "warm_start")
 
 
 def refuse_code(
-    config: Mapping[str, Any],
-    run: Path,
-    written: Mapping[str, Any] | None = None,
-    trains: bool = False,
-    others: Sequence[str] = (),
+    config: Config, run: Path, written: Config | None = None, trains: bool = False, others: Sequence[str] = ()
 ) -> None:
     """Refuse a run's config that would execute custom code, or send or write something outside of its folder.
 
@@ -68,10 +65,7 @@ def remember(config: Mapping[str, Any]) -> None:
 
 
 def outside(config: Mapping[str, Any], trains: bool = True) -> Iterator[tuple[str, bool]]:
-    """Yield what a config names outside of its folder: key with value, and whether it receives or is sent anything.
-
-    Without ``trains``, what is used in training only is left out. Files that are written count as receivers.
-    """
+    """Yield what a config names outside of its folder, and whether it receives, is sent or is written to anything."""
     for key, ids, name, value in _arguments({k: v for k, v in config.items() if trains or k not in _OF_TRAINING}):
         is_address = _RECEIVERS.fullmatch(name) or name in _WRITTEN or (name == "outputs" and value in _TRACKERS)
         is_read = _READ.fullmatch(name) or name in _MODELS or _is_of(ids, name, _READ_BY)

@@ -31,11 +31,11 @@ from rl4dialog.training.building.language_model import build_supervised_examples
 from rl4dialog.training.building.policy import build_inference_policy, policy_class
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
-from rl4dialog.training.resumable_trainer import UNTRAINED, ResumableTrainer
+from rl4dialog.training.resumable_trainer import UNTRAINED, ResumableTrainer, run_trainer
 from rl4dialog.training.supervised import (
+    SupervisedTrainer,
     build_training_arguments,
     finite_loss,
-    run_supervised_trainer,
     supervised_metrics,
 )
 from rl4dialog.training.trainee import TextTrainee, Trainee
@@ -212,10 +212,11 @@ class SupervisedTrainee(EpochTrainee, TextTrainee):
         return build_inference_policy(self.parts, self.model)
 
     def run_epochs(self) -> dict[str, Any]:
-        return run_supervised_trainer(self.model, self.texts.tokenizer, self.examples, self._args, loop=self)
+        chosen = SupervisedTrainer, self.model, self._args, *self.examples.sets
+        return run_trainer(*chosen, loop=self, description="Supervised")
 
     def training_metrics(self, state: dict[str, Any]) -> dict[str, float]:
-        return supervised_metrics(self.model, self.texts.tokenizer, self.examples, self._args, state)
+        return supervised_metrics(self.model, self.examples, self._args, state)
 
     def save_weights(self, folder: Path) -> None:
         save_language_model(self.model, folder, self.lora)

@@ -124,31 +124,16 @@ def _per_reply(numbers_of: Callable[[Replies], Tensor], batches: Sequence[Replie
     return [row for batch in batches for row in batch.per_row(numbers_of(batch)[batch.response_mask])]
 
 
-def value_numbers(config: TextConfig, lengths: Lengths, batch_size: int) -> ValueNumbers | None:
-    """The numbers of a run's evaluations; ``None`` if no values guide its policy."""
-    if not isinstance(config, OfflineConfig) or not is_guided(config):
-        return None
-    return ValueNumbers(config, lengths, batch_size)
-
-
 _logger = logging.getLogger(__name__)
+Metric = BaseMetric | DialogueMetric
+Talking = Callable[[list[Sample], Sequence[int]], list[Talk]]
+"""Talks about samples, of which it also gets the indices."""
 
 
 def hold_talks(
-    policy: LMActorCriticPolicy,
-    samples: Sequence[Sample],
-    sizes: Sequence[int],
-    talk: Callable[..., list[Talk]],
-    what: str,
-    batch_size: int,
-    generation_kwargs: dict[str, Any] | None,
-    seed: int,
+    talk: Talking, samples: Sequence[Sample], sizes: Sequence[int], what: str, batch_size: int, seed: int
 ) -> list[Talk]:
-    """Let a policy talk about each sample; one talk per sample, and none in all processes but the main one.
-
-    Changes the random state. Samples of similar size, the length of their prompts, share a batch, to reduce padding.
-    ``talk`` gets policy, samples, their indices and the generation settings (``None`` for those of the rollouts).
-    """
+    """Talk about each sample, in batches of similar size. Empty in all processes but the main one."""
     order = sorted(range(len(samples)), key=lambda i: sizes[i])
     batch_size = min(batch_size, math.ceil(len(order) / n_processes()) or 1)
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
@@ -160,40 +145,13 @@ def hold_talks(
         for first in range(0, len(batches), n_processes()):
             # With sharded weights all processes must generate equally often, so the last batch is repeated if needed.
             rows = batches[min(first + process_index(), len(batches) - 1)]
-            own |= zip(rows, talk(policy, [samples[i] for i in rows], rows, generation_kwargs or {}), strict=True)
+            own |= zip(rows, talk([samples[i] for i in rows], rows), strict=True)
             progress.advance(sum(map(len, batches[first : first + n_processes()])))
     found = all_gather_object(own)
     if not is_main_process():
         return []
     by_row = dict(ChainMap(*found))
     return [by_row[row] for row in range(len(samples))]
-
-
-def give_replies(
-    prompts: Sequence[list[int]],
-    post_process: Callable[[str], str] | None,
-    policy: LMActorCriticPolicy,
-    samples: Sequence[Sample],
-    rows: Sequence[int],
-    generation_kwargs: dict[str, Any],
-) -> list[Talk]:
-    replies = generate_texts(policy, [prompts[row] for row in rows], generation_kwargs)
-    if post_process is not None:
-        replies = [_post_processed(reply, sample, post_process) for reply, sample in zip(replies, samples, strict=True)]
-    return [talk_of_one_reply(sample, reply) for sample, reply in zip(samples, replies, strict=True)]
-
-
-def converse(
-    conversing: Conversing,
-    seed: int,
-    policy: LMActorCriticPolicy,
-    samples: Sequence[Sample],
-    rows: Sequence[int],
-    generation_kwargs: dict[str, Any],
-) -> list[Talk]:
-    """Hold one conversation about each sample; the seed of the partner depends on the sample's index."""
-    seeds = [derive_seed(seed, "partner", row) for row in rows]
-    return conversing(policy, samples, seeds, **generation_kwargs)
 
 
 def values_before(talk: Talk) -> dict[str, list[float]]:
@@ -214,9 +172,7 @@ def is_kept(talk: Talk, config: TextConfig) -> bool:
     return False
 
 
-def compute_metrics(
-    metrics: Sequence[BaseMetric | DialogueMetric], talks: Sequence[Talk], split_name: str, model: Any
-) -> MetricResult:
+def compute_metrics(metrics: Sequence[Metric], talks: Sequence[Talk], split_name: str, model: Any) -> MetricResult:
     """Compute all metrics, by key: the score of each conversation, and that of all.
 
     Metrics of replies score each reply of a conversation, those with references only replies that have some; the score
@@ -325,7 +281,7 @@ class Evaluator:
         self,
         config: TextConfig,
         texts: Texts,
-        metrics: Sequence[BaseMetric | DialogueMetric],
+        metrics: Sequence[Metric],
         tracker: Tracker | None,
         rewards: RewardColumns | None = None,
         conversing: Conversing | None = None,
@@ -338,7 +294,9 @@ class Evaluator:
         self._rewards, self._conversing = rewards, conversing
         self._kwargs = evaluation_kwargs(config)
         self._post_process = build_post_processor(config.evaluation_block)
-        self._values = value_numbers(config, texts.lengths, self._settings.eval_batch_size)
+        self._values: ValueNumbers | None = None
+        if isinstance(config, OfflineConfig) and is_guided(config):
+            self._values = ValueNumbers(config, texts.lengths, self._settings.eval_batch_size)
         self.value_ranks: Callable[[Sequence[Sample]], dict[str, float]] | None = None
         self.has_critic = False  # whether values of the policy are recorded with its conversations of the test split
 
@@ -371,20 +329,36 @@ class Evaluator:
 
     def _judged(self, policy: LMActorCriticPolicy, split: str, must_work: bool) -> Evaluation:
         # The seed is the same for every evaluation, so that differences come from the policy.
-        samples, seed, kwargs = self.samples(split), derive_seed(self._seed, "evaluation", split), self._kwargs
+        samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
+        talk: Talking
         if self._conversing is not None:
-            talk, sizes = functools.partial(converse, self._conversing, seed), [0] * len(samples)
+            talk, sizes = functools.partial(self._converse, policy, seed), [0] * len(samples)
             if self.has_critic and split == "test" and not policy.lockstep:  # for the report
-                kwargs = {**kwargs, "values_of": policy.predict_sequence_values}
+                talk = functools.partial(talk, values_of=policy.predict_sequence_values)
         else:
             prompts = self._prompts(policy, samples)
-            talk, sizes = functools.partial(give_replies, prompts, self._post_process), [len(ids) for ids in prompts]
-        batch_size = self._settings.eval_batch_size
-        talks = hold_talks(policy, samples, sizes, talk, split, batch_size, kwargs, seed)
+            talk, sizes = functools.partial(self._reply, policy, prompts), [len(ids) for ids in prompts]
+        talks = hold_talks(talk, samples, sizes, split, self._settings.eval_batch_size, seed)
         if not talks:
             return Evaluation({}, [])
         columns = self._columns(samples, talks, must_work)
         return judged(talks, samples, self._metrics, split, policy.language_model, columns)
+
+    def _reply(
+        self, policy: LMActorCriticPolicy, prompts: list[list[int]], samples: list[Sample], rows: Sequence[int]
+    ) -> list[Talk]:
+        replies = generate_texts(policy, [prompts[row] for row in rows], self._kwargs)
+        if (process := self._post_process) is not None:
+            replies = [_post_processed(reply, sample, process) for reply, sample in zip(replies, samples, strict=True)]
+        return [talk_of_one_reply(sample, reply) for sample, reply in zip(samples, replies, strict=True)]
+
+    def _converse(
+        self, policy: LMActorCriticPolicy, seed: int, samples: list[Sample], rows: Sequence[int], **settings: Any
+    ) -> list[Talk]:
+        """Hold one conversation about each sample; the seed of the partner depends on the sample's index."""
+        assert self._conversing is not None
+        seeds = [derive_seed(seed, "partner", row) for row in rows]
+        return self._conversing(policy, samples, seeds, **self._kwargs, **settings)
 
     def _columns(self, samples: Sequence[Sample], talks: Sequence[Talk], must_work: bool) -> dict[str, list[float]]:
         failures, n_talks = [talk.error for talk in talks if talk.partner_failed and talk.error is not None], len(talks)
@@ -418,11 +392,7 @@ class Evaluator:
         return _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)
 
     def players(self, policy: LMActorCriticPolicy, split: str) -> dict[str, dict[str, float]]:
-        """Mean reward and metrics of conversations by each scripted player of the datapool, as floor and ceiling.
-
-        For single replies, metrics of replies that read no prompt (see :func:`trivial_scores`). Empty if there are
-        neither, or no token ends an utterance of a conversation.
-        """
+        """Metrics of scripted players, or of replies that read no prompt (:func:`trivial_scores`), by name."""
         players, end = self._texts.data.pools[split].players, policy.end_of_turn
         if self._conversing is None:
             known = self._texts.data.samples("train") if "train" in self._texts.data.pools else []
@@ -438,9 +408,8 @@ class Evaluator:
             for name, player in players.items():
                 talks: list[Talk] = []
                 for start in range(0, len(samples), size):
-                    chosen = samples[start : start + size]
-                    kwargs = {**self._kwargs, "players": [player() for _ in chosen]}
-                    talks += converse(self._conversing, seed, policy, chosen, range(start, start + len(chosen)), kwargs)
+                    chosen, rows = samples[start : start + size], range(start, start + size)[: len(samples) - start]
+                    talks += self._converse(policy, seed, chosen, rows, players=[player() for _ in chosen])
                 columns = self._columns(samples, talks, must_work=False)
                 scores = compute_metrics(self._of_dialogues, talks, split, policy.language_model)
                 found[name] = _of_all(scores, columns)
@@ -473,11 +442,7 @@ class Evaluator:
 
 
 def trivial_scores(
-    metrics: Sequence[BaseMetric | DialogueMetric],
-    samples: Sequence[Sample],
-    known: Sequence[Sample],
-    seed: int,
-    model: Any = None,
+    metrics: Sequence[Metric], samples: Sequence[Sample], known: Sequence[Sample], seed: int, model: Any = None
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     """Scores of replies that read no prompt, by the metrics that compare with references: what a model has to beat.
 
@@ -519,7 +484,7 @@ def trivial_scores(
 def judged(
     talks: Sequence[Talk],
     samples: Sequence[Sample],
-    metrics: Sequence[BaseMetric | DialogueMetric],
+    metrics: Sequence[Metric],
     split_name: str,
     model: Any,
     columns: Mapping[str, list[float]],

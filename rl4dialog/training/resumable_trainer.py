@@ -47,11 +47,7 @@ _LINE_EVERY_S = 10.0
 
 @contextmanager
 def unchanged(model: PreTrainedModel) -> Iterator[None]:
-    """Restore everything except weights that building and running a `Trainer` changes.
-
-    This covers the random states of Python, numpy and torch, the model's mode and its config's cache switch. The model
-    stays on the device chosen by the `Trainer`.
-    """
+    """Restore what a `Trainer` changes besides weights and device: random states, mode and cache switch."""
     was_training, use_cache = model.training, getattr(model.config, "use_cache", None)
     try:
         with random_states_kept():
@@ -249,10 +245,7 @@ def run_trainer(
     loop: TrainingLoop | None = None,
     description: str,
 ) -> dict[str, Any]:
-    """Run a `Trainer` on a model.
-
-    Everything but weights is restored afterwards; see :func:`unchanged`.
-    """
+    """Run a `Trainer` on a model. Everything but weights is restored afterwards; see :func:`unchanged`."""
     # Who needs a warm-started model may be computing without gradients.
     with unchanged(model), torch.enable_grad():
         try:

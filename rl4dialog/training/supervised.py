@@ -16,7 +16,7 @@ import dataclasses
 import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
+from rl4dialog.core.config_blocks import WarmStartConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, nearest_hint
 from rl4dialog.core.types import AGENT, Frame, Sample, Turn, is_number, is_whole_number
 from rl4dialog.envs.conversation import ConversationRules
@@ -89,6 +90,12 @@ class ExampleSets:
     truncation: Truncation
     val: list[SupervisedExample] | None = None  # optional held-out examples for the perplexity at the end
     of_dialogues: bool = False  # whether there are examples of whole dialogues
+    pad_token_id: int = 0
+
+    @property
+    def sets(self) -> tuple[PaddingCollator, list[SupervisedExample], list[SupervisedExample] | None]:
+        """What a `Trainer` makes batches with, and of."""
+        return PaddingCollator(self.pad_token_id), self.train, self.val
 
 
 def build_example_sets(
@@ -102,27 +109,18 @@ def build_example_sets(
     says_val: bool = True,
     **shape: Any,
 ) -> ExampleSets:
-    """Tokenize all examples for supervised training, and report truncated samples.
-
-    A text has at most ``max_length`` tokens, and as many as the model has positions. ``shape`` are further arguments of
-    :func:`build_examples`.
-    """
+    """Tokenize examples of at most ``max_length``, or the model's positions, and report truncated ones."""
     shape["max_length"] = min((n for n in (max_length, position_limit(model_config)) if n is not None), default=None)
     shape["in_encoder"] = model_config.is_encoder_decoder
     examples, truncation = build_examples(samples, tokenizer, **shape)
-    _say_truncation(description, truncation)
-    sets = ExampleSets(examples, truncation, of_dialogues="frame" in shape)
-    if val_samples is None:
-        return sets
-    val_examples, val_truncation = build_examples(val_samples, tokenizer, **shape)
-    if says_val:
-        _say_truncation(f"{description}, val split", val_truncation)
-    return replace(sets, val=val_examples)
-
-
-def _say_truncation(what: str, truncation: Truncation) -> None:
-    if text := str(truncation):
-        say(f"{what}: {text}", on_terminals=True)
+    said, val_examples = {description: truncation}, None
+    if val_samples is not None:
+        val_examples, of_val = build_examples(val_samples, tokenizer, **shape)
+        said |= {f"{description}, val split": of_val} if says_val else {}
+    for what, counts in said.items():
+        if text := str(counts):
+            say(f"{what}: {text}", on_terminals=True)
+    return ExampleSets(examples, truncation, val_examples, "frame" in shape, tokenizer.pad_token_id or 0)
 
 
 def build_examples(
@@ -249,11 +247,7 @@ class SupervisedTrainer(ResumableTrainer):
         self._head_is_plain = head_is_plain(kwargs["model"])
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         # A wrapped model (several devices) must be called as a whole, and label smoothing needs all logits.
         is_whole = model is not self.model or self.label_smoother is not None
@@ -277,10 +271,7 @@ def summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: b
 
 
 class SupervisedLoss:
-    """Mean negative log-likelihood per labelled token, in nats, of examples that are drawn uniformly.
-
-    Examples are drawn with torch's global random state, so a resumed run draws the same ones.
-    """
+    """Mean loss per labelled token, in nats, of examples drawn uniformly with torch's global random state."""
 
     def __init__(self, examples: Sequence[SupervisedExample], pad_token_id: int) -> None:
         self._examples, self._collator = examples, PaddingCollator(pad_token_id)
@@ -311,7 +302,6 @@ _COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradien
 
 def train_supervised(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
     examples: ExampleSets,
     *,
     training_args: Mapping[str, Any],
@@ -327,30 +317,12 @@ def train_supervised(
     with tempfile.TemporaryDirectory() as folder:
         with_val, by_length = examples.val is not None, not examples.of_dialogues
         args = build_training_arguments(training_args, folder, seed, with_val, by_length)
-        state = run_supervised_trainer(model, tokenizer, examples, args, loop=loop, description=description)
-    return supervised_metrics(model, tokenizer, examples, args, state)
-
-
-def run_supervised_trainer(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    examples: ExampleSets,
-    args: TrainingArguments,
-    *,
-    loop: TrainingLoop | None = None,
-    description: str = "Supervised",
-) -> dict[str, Any]:
-    """Run a `Trainer` on a language model; see :func:`~rl4dialog.training.resumable_trainer.run_trainer`."""
-    sets = _collator(tokenizer), examples.train, examples.val
-    return run_trainer(SupervisedTrainer, model, args, *sets, loop=loop, description=description)
+        state = run_trainer(SupervisedTrainer, model, args, *examples.sets, loop=loop, description=description)
+    return supervised_metrics(model, examples, args, state)
 
 
 def supervised_metrics(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    examples: ExampleSets,
-    args: TrainingArguments,
-    state: Mapping[str, Any],
+    model: PreTrainedModel, examples: ExampleSets, args: TrainingArguments, state: Mapping[str, Any]
 ) -> dict[str, float]:
     """Summary of the whole supervised training.
 
@@ -369,7 +341,8 @@ def supervised_metrics(
         "n_steps": state["step"],
     }
     if examples.val is not None:
-        metrics["eval_loss"] = mean_loss(model, examples.val, _collator(tokenizer), args.per_device_eval_batch_size)
+        collator, size = PaddingCollator(examples.pad_token_id), args.per_device_eval_batch_size
+        metrics["eval_loss"] = mean_loss(model, examples.val, collator, size)
         metrics["eval_perplexity"] = math.exp(min(metrics["eval_loss"], 700.0))
     return metrics
 
@@ -384,48 +357,25 @@ def finite_loss(state: Mapping[str, Any], args: TrainingArguments) -> float:
     return loss
 
 
-def _collator(tokenizer: PreTrainedTokenizerBase) -> PaddingCollator:
-    return PaddingCollator(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0)
-
-
-def warm_start(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    examples: ExampleSets,
-    *,
-    n_epochs: float = 3,
-    batch_size: int = 32,
-    learning_rate: float = 1e-3,
-    weight_decay: float = 0.0,
-    warmup_ratio: float = 0.05,
-    lr_scheduler_type: str = "linear",
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Fine-tune a model before RL, with a small set of :func:`train_supervised`'s options.
-
-    Also returns ``held_out_losses``: the loss of held-out examples, if there are any, before training and after each
-    epoch. Measuring it does not change the training.
-    """
+def warm_start(model: PreTrainedModel, examples: ExampleSets, settings: WarmStartConfig, seed: int) -> dict[str, Any]:
+    """Fine-tune before RL; also returns ``held_out_losses``, if there are any examples, before and after each epoch."""
     losses: list[float] = []
 
     def measure(trainer: Any = None) -> None:
         if examples.val is not None:
-            losses.append(mean_loss(model, examples.val, _collator(tokenizer), batch_size))
+            collator = PaddingCollator(examples.pad_token_id)
+            losses.append(mean_loss(model, examples.val, collator, settings.batch_size))
 
     measure()
     loop: Any = SimpleNamespace(checkpoint=None, after_step=lambda trainer: None, after_epoch=measure)
     arguments = {
-        "num_train_epochs": n_epochs,
-        "per_device_train_batch_size": batch_size,
-        "per_device_eval_batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "weight_decay": weight_decay,
-        "warmup_ratio": warmup_ratio,
-        "lr_scheduler_type": lr_scheduler_type,
+        "num_train_epochs": settings.n_epochs,
+        "per_device_train_batch_size": settings.batch_size,
+        "per_device_eval_batch_size": settings.batch_size,
+        **settings.model_dump(include={"learning_rate", "weight_decay", "warmup_ratio", "lr_scheduler_type"}),
     }
-    metrics = train_supervised(
-        model, tokenizer, examples, training_args=arguments, seed=seed, description="Warm start", loop=loop
-    )
+    said: dict[str, Any] = {"description": "Warm start", "loop": loop}
+    metrics = train_supervised(model, examples, training_args=arguments, seed=seed, **said)
     return {**metrics, "held_out_losses": losses}
 
 

@@ -401,10 +401,7 @@ def line_search(history: History, facts: RunFacts) -> Problem:
 
 
 def already_best(rewards: Sequence[float]) -> str | None:
-    """Describe rewards before training (NaN if they failed) that leave hardly anything to learn; ``None`` for others.
-
-    If all are equal and not positive, they are not the highest reward but one that no reply has earned yet.
-    """
+    """Describe rewards before training that leave hardly anything to learn; equal ones must be positive for this."""
     known = np.array([reward for reward in rewards if math.isfinite(reward)])
     if len(known) < CONSTANT_EPISODES:
         return None
@@ -476,10 +473,7 @@ class Trouble(NamedTuple):
 
 
 class Watcher:
-    """Applies the checks to the history of a run.
-
-    Its reports depend on the records only, so a resumed run does not repeat any.
-    """
+    """Applies the checks to a run's history. Reports depend on records only: a resumed run repeats none."""
 
     def __init__(self, facts: RunFacts) -> None:
         self._facts, self._history = facts, History()
@@ -503,10 +497,7 @@ _logger = logging.getLogger(__name__)
 
 
 class WatchCallback(IterationCallback):
-    """Checks the logged values of each iteration when its training is finished.
-
-    In a resumed run, earlier values are read from the files.
-    """
+    """Checks the values of each iteration when it is finished; a resumed run reads earlier ones from files."""
 
     def __init__(self, facts: RunFacts, run_folder: RunFolder) -> None:
         super().__init__()

@@ -179,7 +179,7 @@ def test_supervised_loss_is_the_models_own(name):
     assert mean_loss(model, examples, PaddingCollator(1), 3) == pytest.approx(expected, abs=TOLERANCE)
     arguments = {"learning_rate": 0.0, "per_device_train_batch_size": 8, "num_train_epochs": 1}
     sets = build_example_sets(model.config, TOKENIZER, SAMPLES, **lengths)
-    metrics = train_supervised(model, TOKENIZER, sets, training_args=arguments, seed=0)
+    metrics = train_supervised(model, sets, training_args=arguments, seed=0)
     assert metrics["train_loss"] == pytest.approx(expected, abs=TOLERANCE)
 
 

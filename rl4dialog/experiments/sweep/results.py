@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.box import Box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,11 +30,7 @@ _MAX_IN_LEGEND = 8
 
 
 def write_sweep(
-    folder: Path,
-    results: Sequence[TrialResult],
-    objective: Objective,
-    config: dict[str, Any],
-    seeds: Sequence[int] = (),
+    folder: Path, results: Sequence[TrialResult], objective: Objective, config: dict[str, Any], seeds: Sequence[int]
 ) -> None:
     """Write the files of a sweep and print a table; ``config`` is the one without the values of a trial."""
     results = [replace(r, runs=[folder / name for name in run_names(r.name, seeds)]) for r in results]
@@ -45,7 +42,7 @@ def write_sweep(
     write_json(folder / RESULT_FILE, {**about, "trials": rows})
     plot_sweep(results, front, objective, folder / PICTURE_FILE)
     console = Console()
-    _print_table(results, front, best, objective, console)
+    console.print(_table(results, front, best, objective, table_style(console)))
     named = {state: [r.name for r in results if r.state == state] for state in ("complete", "pruned", "failed")}
     counts = ", ".join(f"{len(names)} {state}" for state, names in named.items() if names) or "none"
     failed = f" ({', '.join(named['failed'])})" if named["failed"] else ""
@@ -93,15 +90,15 @@ def best_config(best: TrialResult, objective: Objective, config: dict[str, Any],
     return header + yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
 
-def _print_table(
+def _table(
     results: Sequence[TrialResult],
     front: Sequence[TrialResult],
     best: TrialResult | None,
     objective: Objective,
-    console: Console,
-) -> None:
+    box: Box,
+) -> Table:
     keys = dict.fromkeys(key for result in results for key in result.values)
-    table = Table(box=table_style(console), pad_edge=False)
+    table = Table(box=box, pad_edge=False)
     for name in ("trial", *(key.rsplit(".", 1)[-1] for key in keys)):
         table.add_column(Text(name), overflow="fold")
     for name in (*[f"{objective.metric} ({SPLIT})"] * bool(objective.metric), "reward", "KL per token"):
@@ -113,7 +110,7 @@ def _print_table(
         notes = {"best": result is best, "on the front": result in front, result.state: result.state != "complete"}
         cells = [result.name, *shown_values(result.values), *map(format_number, numbers), kl]
         table.add_row(*map(Text, cells), ", ".join(note for note, holds in notes.items() if holds))
-    console.print(table)
+    return table
 
 
 def plot_sweep(

@@ -19,10 +19,7 @@ SPLIT = "val"  # never test, which measures the selected config
 
 @dataclass(frozen=True)
 class Objective:
-    """The metric of the val split by which trials are compared after training; without one, reward and KL are.
-
-    A trial with a KL per token above ``max_kl`` cannot be the best.
-    """
+    """The metric of the val split by which trials of at most ``max_kl`` are compared; otherwise reward and KL."""
 
     metric: str | None
     direction: Literal["maximize", "minimize"] = "maximize"
@@ -40,11 +37,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Result of a trial; with several seeds, numbers are means over them.
-
-    ``value`` is the metric on the val split after training. ``kl`` per token and ``reward`` per episode are means over
-    the last tenth of the iterations.
-    """
+    """Means over the seeds of a trial: the metric after training, KL and reward of the last tenth of the iterations."""
 
     name: str
     values: Values

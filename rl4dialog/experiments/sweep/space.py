@@ -20,10 +20,7 @@ Values = dict[str, str]
 
 @dataclass(frozen=True)
 class Dimension:
-    """The values of a config key, as YAML texts: choices, or both ends of a range.
-
-    Ranges are of whole numbers (``int``), of numbers (``float``), or of numbers on a logarithmic scale (``log``).
-    """
+    """The values of a config key, as YAML texts: choices, or both ends of a range (``log``: logarithmic scale)."""
 
     key: str
     kind: Kind

@@ -101,10 +101,7 @@ def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
 
 
 def group_curves(groups: Sequence[Group], panel: Panel, key: str) -> list[Curve]:
-    """Curves of a logged number for all groups: smoothed mean, minimum and maximum over the runs.
-
-    A group that has not logged the number gets an empty curve.
-    """
+    """Smoothed mean, minimum and maximum of a logged number over the runs of each group; empty without it."""
     runs = [run for group in groups for run in group.runs if run.iterations]
     axes = dict(zip((run.path for run in runs), x_axes(runs), strict=True))
     return [_group_curve(group, panel, key, axes) for group in groups]

@@ -88,10 +88,7 @@ def iteration_curve(run: Run, panel: Panel, label: str, key: str) -> Curve:
 
 
 def x_axes(runs: Sequence[Run]) -> list[dict[str, dict[int, float]]]:
-    """Horizontal axes that all runs have: for each run, the position of each iteration by the name of the axis.
-
-    There are always the iterations. Agent tokens, or timesteps without them, and time are counted within iterations.
-    """
+    """Horizontal axes that all runs have, always the iterations: for each run, their positions by name of the axis."""
     counted = [{label: _running_total(run, keys) for label, keys in _COUNTED.items()} for run in runs]
     found: list[dict[str, dict[int, float]]] = [{ITERATIONS: {}} for _ in runs]
     for label in _COUNTED:

@@ -112,11 +112,7 @@ def _chart(
     x_range: tuple[float, float] | None = None,
     target: float | None = None,
 ) -> Markup:
-    """One plot for each horizontal axis, with the values of the curves as data.
-
-    ``levels`` and the ``target``, which is marked, are further values within the vertical axis. ``x_range`` is that of
-    the horizontal one, by default from the curves.
-    """
+    """One plot per horizontal axis, with values as data; the vertical axis contains ``levels`` and ``target``."""
     levels = [*levels, *([] if target is None else [target])]
     low, high = y_range(_finite([*levels, *(v for c in curves for part in (c.y, c.low, c.high) for v in part)]))
     is_cut = low > 0 or high < 0

@@ -397,10 +397,7 @@ def _remaining(run: Run, drawn: Sequence[Panel]) -> list[dict[str, Any]]:
 
 
 def write_improvement_report(comparison: Path, output: Path, result: str, about: Mapping[str, str]) -> Path:
-    """Write the report of an improvement by feedback, with its result and facts about it by name.
-
-    In the run folder of the comparison, evaluation 0 is the model before, and 1 the one after.
-    """
+    """Write an improvement's report; evaluation 0 of the comparison is the model before, and 1 after it."""
     run = read_run(comparison)
     content = run_content(run, run_state(run.path), _IMPROVED)
     found = [*content["changes"], *content["other_changes"]]

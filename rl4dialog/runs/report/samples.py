@@ -141,11 +141,7 @@ def sample_set(id: str, evaluations: Mapping[str, Predictions], takes_turns: boo
 def choose_samples(
     evaluations: Mapping[str, Predictions], n: int = MAX_SAMPLES, max_bytes: int = MAX_BYTES
 ) -> list[Sample]:
-    """Select the samples to show, from evaluations of the same samples by name.
-
-    If they are more than fit, the selection alternates between the best, the worst, the most improved and the most
-    degraded ones by reward or return (without one, by each score), and evenly spaced ones.
-    """
+    """Samples to show; if not all fit, the best, worst, most improved, most degraded and evenly spaced ones in turn."""
     found = list(evaluations.values())
     if not found or not len(found[0]):
         return []
@@ -242,10 +238,7 @@ def _clipped(text: str) -> str:
 
 
 def word_diff(text: str, other: str) -> list[Piece]:
-    """Split a text into pieces that another text shares, and pieces that it lacks.
-
-    Nothing is marked if the texts have no words in common, where marks would say nothing.
-    """
+    """Split a text into pieces that another text shares or lacks; without common words, marks would say nothing."""
     words, bare = _WORDS.findall(text), text.split()
     blocks = SequenceMatcher(None, bare, other.split(), autojunk=False).get_matching_blocks()
     if len(blocks) == 1:  # the empty one at the end
@@ -300,11 +293,7 @@ class JudgedUtterance(NamedTuple):
 
 
 def extreme_utterances(predictions: Predictions | None) -> dict[str, list[JudgedUtterance]]:
-    """The utterances of the highest and of the lowest advantage by title, the most extreme first.
-
-    An utterance that was said several times after the same one is shown once. No utterance is in both lists. Without
-    values, or with a single utterance, there are none.
-    """
+    """Distinct utterances of the highest and lowest advantage by title, if two or more have one."""
     if predictions is None or not predictions.advantages:
         return {}
     found: dict[tuple[str, str], JudgedUtterance] = {}

@@ -88,10 +88,7 @@ def _check_between_epochs(config: RunConfig) -> None:
 
 
 def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple[str, BaseCallback]]:
-    """Build the config's callbacks; returns id and object of each.
-
-    The toolkit has what they can request by parameter name: ``evaluations``, ``save_model``, ``run_folder``.
-    """
+    """Build the callbacks, by id; they request objects of the toolkit, such as ``evaluations``, by name."""
 
     def build(id: str, args: dict[str, Any] | None = None) -> BaseCallback:
         built = CallbackRegistry.get(id, args, **toolkit, build_callback=build)

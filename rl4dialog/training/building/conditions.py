@@ -44,10 +44,7 @@ Row = tuple[Callable[..., Any], str]
 
 
 def rows_met(rows: Iterable[Row], values: Mapping[str, Any]) -> Iterator[str]:
-    """Messages, with values filled in, of the rows whose conditions hold.
-
-    The parameters of a condition name the values that it reads. It does not hold if one is missing or ``None``.
-    """
+    """Messages, filled in, of the rows whose condition holds; without a value that it names, it does not."""
     known = {name: value for name, value in values.items() if value is not None}
     for holds, message in rows:
         names = inspect.signature(holds).parameters

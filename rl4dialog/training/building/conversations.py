@@ -190,11 +190,7 @@ def resolve_partner(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
 
 
 def env_kwargs(
-    config: TextConfig,
-    texts: Texts,
-    samples: Sequence[Any],
-    parts: Sequence[RewardPart],
-    partner: AnyPartner | None,
+    config: TextConfig, texts: Texts, samples: Sequence[Any], parts: Sequence[RewardPart], partner: AnyPartner | None
 ) -> dict[str, Any]:
     """Return the arguments of each environment, except ``end_of_turn`` and ``vocab_size``, which are the model's."""
     assert config.env is not None
@@ -233,10 +229,7 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
 def conversing_with(
     partner: AnyPartner | None, config: TextConfig, texts: Texts, scorer: Scorer | None, n_secret: int = 0
 ) -> Conversing:
-    """Build conversations with a partner, or single replies without one; the scorer pays for them.
-
-    With `n_secret`, observations show secrets of at most that length.
-    """
+    """Build conversations with a partner, or single replies; `n_secret` is the length of secrets to show."""
     timeout_s = config.reward_fn.timeout_s if config.reward_fn is not None else None
     samples = [Sample(0, "", [])]  # each conversation is given its own
     kwargs = env_kwargs(config, texts, samples, scorer.parts if scorer is not None else [], partner)
@@ -274,10 +267,7 @@ def build_task_rewards(scorer: Scorer) -> TaskRewards:
 
 
 def fewest_conversations(config: OnPolicyConfig) -> int:
-    """How many conversations a run begins at least: if all are as long as they can be.
-
-    Each environment ends one per iteration or more, and begins another one at the end of the run.
-    """
+    """How many conversations a run begins at least: if all have the maximum length, and those at its end."""
     n_tokens = all_arguments(config)["n_steps"] * config.env.n_envs
     longest = config.env.args.max_turns * config.env.args.max_episode_length
     return config.n_iters * max(config.env.n_envs, math.ceil(n_tokens / longest)) + config.env.n_envs

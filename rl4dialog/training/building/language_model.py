@@ -59,17 +59,13 @@ def build_auxiliary_examples(config: TextConfig, texts: Texts, model_config: Pre
 
 
 def _examples(
-    config: TextConfig,
-    texts: Texts,
-    model_config: PretrainedConfig,
-    samples: list[Sample] | None = None,
-    **settings: Any,
+    config: TextConfig, texts: Texts, model: PretrainedConfig, samples: list[Sample] | None = None, **settings: Any
 ) -> ExampleSets:
     """Build examples of samples, by default those of the train split, in the lengths of the run."""
     lengths, samples = texts.lengths, texts.data.samples("train") if samples is None else samples
     settings |= conversation_arguments(config, texts)
     return build_example_sets(
-        model_config,
+        model,
         texts.tokenizer,
         samples,
         end_of_turn=texts.data.turn_marker,
@@ -110,12 +106,12 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, texts)
-    settings = config.warm_start.model_dump(exclude={"loss_on", "max_samples"})  # these affect only the examples
+    settings = config.warm_start
 
     @functools.cache  # train once, even if the cache cannot be written
     def train() -> dict[str, Any]:
         examples = build_warm_start_examples(config, texts, model.config)
-        return warm_start(model, texts.tokenizer, examples, **settings, seed=derive_seed(config.seed, "warm_start"))
+        return warm_start(model, examples, settings, derive_seed(config.seed, "warm_start"))
 
     def build(folder: Path) -> None:
         info = train()

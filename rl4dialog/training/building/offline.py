@@ -122,10 +122,7 @@ def log_notes(config: OfflineConfig, pool: TextGenPool) -> list[str]:
 
 
 def reply_scores(pool: TextGenPool, scorer: Scorer) -> Iterator[float]:
-    """Yield the scores of all replies of a pool's conversations, in order.
-
-    A reward that is paid at the end scores the last reply only; ``reward_fn.pay: turn`` scores each.
-    """
+    """Yield the scores of all replies of a pool's conversations; paid at the end, of the last ones only."""
     conversations = pool.prompted_conversations()
     while chunk := list(itertools.islice(conversations, _SCORED_AT_ONCE)):
         places = [(i, t) for i, each in enumerate(chunk) for t in each.agent_turns]

@@ -99,10 +99,7 @@ def build_inference_policy(parts: Assembly, model: PreTrainedModel, **changes: A
 
 
 def set_sampler(policy: LMActorCriticPolicy, config: TextConfig) -> None:
-    """Let a policy sample as ``generation.backend`` says; as by default with vLLM, if a run does not set it up.
-
-    It must be on its device, whose lack of bfloat16 is told here.
-    """
+    """Let a policy on its device sample as ``generation.backend`` says; vLLM's backends are set elsewhere."""
     if policy.precision == "bf16" and policy.device.type == "cuda" and not is_bf16_supported(False):
         what = "precision: bf16 is emulated on this GPU, which has no bfloat16 arithmetic; fp32 is faster"
         _logger.warning(what)
@@ -130,10 +127,7 @@ def inference_arguments(config: TextConfig) -> dict[str, Any]:
 
 
 def evaluation_kwargs(config: TextConfig) -> dict[str, Any]:
-    """Generation settings of a run's evaluations. Decoding is greedy unless sampling is enabled.
-
-    Beam search is not available under NLPO's mask (see the config's notes) or in conversations.
-    """
+    """Generation settings of evaluations: greedy unless sampling is enabled, and without beams under NLPO's mask."""
     given = config.evaluation_block.kwargs
     kwargs = {"do_sample": False} | {key: value for key, value in given.items() if value is not None}
     return without_beams(kwargs) if policy_class(config).maskable else kwargs

@@ -52,10 +52,7 @@ class RewardColumns:
         self._scorer, self._iteration = scorer, iteration
 
     def score(self, samples: Sequence[Sample], replies: list[str], must_work: bool = False) -> dict[str, list[float]]:
-        """Score replies: ``reward``, clipped and weighted as in the run, and ``reward/<part>``; NaN if a reward failed.
-
-        A failure that would stop the run is raised with ``must_work``. The random state is restored afterwards.
-        """
+        """Score replies by total and part; NaN if a reward failed, unless the run stops and it ``must_work``."""
         prompts, references = [each.prompt_or_input_text for each in samples], [each.references for each in samples]
         about = [each.meta_data or {} for each in samples], [each.id for each in samples]
         self.error = None
@@ -107,11 +104,7 @@ MISSING_CLASSIFIER = object()
 def build_toolkit(
     config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
 ) -> dict[str, Any]:
-    """Objects that components can request by name: ``tokenizer``, ``classifier``, ``async_calls``, ``personas``.
-
-    Without ``trains_classifier``, a built-in classifier that is not cached is a placeholder, with which components can
-    be built but not used.
-    """
+    """Objects that components request by name; an untrained classifier is a placeholder, to build them only."""
     toolkit: dict[str, Any] = {"tokenizer": tokenizer, "personas": data.personas}
     if config.reward_fn is not None:
         toolkit["async_calls"] = AsyncCalls(**config.reward_fn.async_calls.model_dump())

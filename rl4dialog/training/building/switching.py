@@ -32,10 +32,7 @@ _WITH_TRPO = {"learning_rate": "it is the critic's alone", "target_kl": "every u
 
 
 def switch_algorithm(config: OnPolicyConfig) -> None:
-    """Adapt a config whose ``alg.id`` was overridden to the new algorithm, with a note about each change.
-
-    Arguments without a meaning are left out, except those that were overridden too: they are errors.
-    """
+    """Adapt a config to its overridden ``alg.id``, with notes; other overridden arguments are never removed."""
     before, id = config.switch.before, config.alg.id
     if before is None or not {before, id} <= set(AlgorithmRegistry.ids()):
         return

@@ -114,11 +114,7 @@ class Lengths:
 def run_lengths(
     config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data, model_name: str | None = None
 ) -> Lengths:
-    """Determine the length limits of a run.
-
-    Without an ``env`` block, the limit is the tokenizer's, at most the number of the model's positions. If neither has
-    a limit, the longest texts of the data set it.
-    """
+    """Length limits of a run: those of ``env``, else of tokenizer and model, else the longest texts of the data."""
     if config.env is None:
         return _tokenizer_lengths(config, tokenizer, data, model_name or config.model_name)
     args = config.env.args
@@ -191,10 +187,7 @@ def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Da
 
 
 def texts_of(sample: Sample) -> list[str]:
-    """All texts of a sample that a model reads or writes.
-
-    Later utterances are one text, as most tokenizers have other tokens for the first word of a text.
-    """
+    """All texts of a sample that a model reads or writes; later utterances are one, as if continued."""
     texts = [sample.prompt_or_input_text, *sample.references]
     if continuation := (sample.meta_data or {}).get("continuation"):
         texts.append(" ".join(["", *continuation]))
@@ -204,10 +197,7 @@ def texts_of(sample: Sample) -> list[str]:
 def build_data(
     config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None, start: datetime | None = None
 ) -> Data:
-    """Build all three splits of the datapool, with chat templates that read the time ``start``, or this process's.
-
-    Prompts ask for a return if the algorithm conditions on it.
-    """
+    """Build all splits. Chat templates read the time ``start``, or this process's; prompts may ask for returns."""
     offered = {"render_chat": ChatTemplate(tokenizer, start) if tokenizer is not None else None}
     id, world = config.datapool.id, task_world(config.task)
     pools, prefix = {}, return_prefix(config)
@@ -220,10 +210,7 @@ def build_data(
 
 
 def format_args(config: TextConfig) -> dict[str, Any] | None:
-    """Arguments ``format``, ``context_size`` and ``in_conversation`` of the run's prompts, for other datapools.
-
-    ``None`` if the run's datapool contains no dialogues.
-    """
+    """Format of the run's prompts, as arguments of other datapools; ``None`` if its datapool contains no dialogues."""
     id, given = config.datapool.id, config.datapool.args
     while "pools" in given:  # all datapools of a mixture have the same format
         first = checked_pools(given["pools"])[0]

@@ -88,11 +88,7 @@ class MetricHistory:
         return next(reversed(self.values()), None)
 
     def best(self, min_delta: float = 0.0, skip_start: bool = False) -> tuple[int, float, int] | None:
-        """Iteration and value of the best evaluation so far, and the number of evaluations since.
-
-        Of equal values the first one is the best, and only finite values count. An improvement must exceed
-        ``min_delta``.
-        """
+        """Iteration and value of the best evaluation, by over ``min_delta``, and the number of those since."""
         best: tuple[int, float, int] | None = None
         for iteration, value in self.values():
             if skip_start and iteration == 0:

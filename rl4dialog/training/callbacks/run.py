@@ -43,10 +43,7 @@ class EvaluationCallback(IterationCallback):
 
 
 class ConversationLogCallback(IterationCallback):
-    """Appends the conversations of each rollout to ``conversations.jsonl.gz``.
-
-    In data-parallel runs, the main process writes those of all processes, in the order of the processes.
-    """
+    """Appends the conversations of each rollout, of all processes in order, to ``conversations.jsonl.gz``."""
 
     def __init__(self, tracker: Tracker | None) -> None:
         super().__init__()
@@ -68,11 +65,7 @@ _MEDIA = (Figure, HParam, Image, Video)  # not numbers, so not recorded
 
 
 class TrackingCallback(IterationCallback):
-    """Writes the logged values of each iteration and advances the progress bar.
-
-    It runs before the other callbacks, so that they find the last iteration recorded. Values that they log are written
-    by :attr:`last`, which runs after them.
-    """
+    """Writes logged values before other callbacks act, which find them recorded; :attr:`last` writes what these log."""
 
     def __init__(self, tracker: Tracker, progress: Progress, derive: Derive) -> None:
         super().__init__()
@@ -131,11 +124,7 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointCallback(IterationCallback):
-    """Saves between iterations, and when a signal arrives.
-
-    In the middle of a rollout it saves the state at its start, since no weights have changed. If a checkpoint cannot be
-    written, a warning is logged and the run continues with the existing ones.
-    """
+    """Saves between iterations, and a rollout's start when a signal arrives; failures are warnings."""
 
     def __init__(
         self,

@@ -44,11 +44,7 @@ def ratings_of(samples: Sequence[Sample]) -> list[float]:
 
 
 def agreement(
-    first: Sequence[float],
-    worse: Sequence[float],
-    samples: Sequence[Sample],
-    constant: float | None,
-    rating_loss: RatingLoss,
+    first: Sequence[float], worse: Sequence[float], samples: Sequence[Sample], constant: float | None, loss: RatingLoss
 ) -> dict[str, float]:
     """Agreement of scores of texts, and of the worse texts of comparisons, with judgements.
 
@@ -66,7 +62,7 @@ def agreement(
         found |= comparison_metrics(scores[compared], other, lengths[compared], of_worse)
     if not compared.all():
         ratings = np.asarray(ratings_of(samples))
-        found |= rating_metrics(scores[~compared], ratings, constant, rating_loss)
+        found |= rating_metrics(scores[~compared], ratings, constant, loss)
         found["length/spearman_with_rating"] = spearman(lengths[~compared], ratings)
     all_lengths, all_scores = np.concatenate([lengths, of_worse]), np.concatenate([scores, other])
     found["length/spearman_with_score"] = spearman(all_lengths, all_scores)
@@ -156,10 +152,7 @@ def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase, max_length: 
 
 
 def bootstrap_weights(samples: Sequence[Sample], n_models: int, seed: int) -> list[list[float]]:
-    """How often each sample is drawn for each model, which draws as many conversations as there are, with replacement.
-
-    All judgements of a conversation are drawn together, as they are not independent.
-    """
+    """How often each sample is drawn for each model, which draws whole conversations with replacement."""
     numbers: dict[Any, int] = {}
     rows = [numbers.setdefault(meta_data_of(sample)["conversation"], len(numbers)) for sample in samples]
     draws = np.random.default_rng(seed).integers(len(numbers), size=(n_models, len(numbers)))
@@ -187,11 +180,7 @@ def pad_judged(tokenizer: PreTrainedTokenizerBase, examples: list[dict[str, Any]
 
 
 class RewardEnsemble(nn.Module):
-    """Models with one score each, which read the same texts.
-
-    Attributes:
-        config: Config of the first model, under the name that transformers' `Trainer` expects.
-    """
+    """Models with one score each, which read the same texts. `Trainer` reads the ``config``, of the first."""
 
     def __init__(self, members: Sequence[PreTrainedModel]) -> None:
         super().__init__()
@@ -199,11 +188,7 @@ class RewardEnsemble(nn.Module):
         self.config: Any = members[0].config
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **kwargs: Any) -> Tensor:
-        """Scores of each model, (B, K), of texts that are padded on the right, (B, longest).
-
-        `Trainer` normalizes losses over accumulated batches only for models that accept further arguments, which are
-        ignored.
-        """
+        """Scores of each model, (B, K), of texts padded on the right, (B, longest); ``kwargs`` are `Trainer`'s."""
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         return cat([class_logits(member, inputs) for member in self.members], dim=-1)
 
@@ -242,11 +227,7 @@ class RewardModelTrainer(ResumableTrainer):
         return {name: rows[torch.cat([own, worse]) if name in of_texts else own] for name, rows in batch.items()}
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         scores = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
         labels = inputs["labels"]
@@ -268,11 +249,7 @@ _HINT = f"Use a folder, a hub id if there is a network, or {TINY_BERT}, which ne
 
 
 def build_judgements(config: RewardModelConfig) -> tuple[Data, PreTrainedTokenizerBase, int]:
-    """All splits of the datapool as judged texts, the tokenizer, and the maximum length of a text in tokens.
-
-    Comparisons of texts that are equal after truncation are left out: they have the same score, and a loss of ln 2
-    without a gradient.
-    """
+    """All splits as judged texts that differ where they are compared, the tokenizer, and the maximum length."""
     pool = config.datapool
     pools: dict[str, TextGenPool] = {
         split: build_pool(pool.id, {**pool.args, "split": split}).judged()  # type: ignore[attr-defined]

@@ -65,11 +65,7 @@ class RewardModelTrainee(EpochTrainee):
         self.begin_with(model, config.n_iters, initial, config.alg.training_args, seed, with_val=True)
 
     def _first_score(self, ratings: Sequence[float]) -> float:
-        """What the models predict at first: the mean rating, on the scale of the scores.
-
-        The log-odds are those with one more rating, of 0.5. Ratings that are all 0 or 1 have infinite log-odds, and
-        comparisons are not learned from so large a score.
-        """
+        """What the models predict at first: the mean rating, as log-odds with one more rating of 0.5."""
         if self._constant is None:
             return 0.0
         if self._loss.rating_loss == "squared_error":

@@ -236,10 +236,7 @@ def has_goal_splits(config: TurnLevelConfig) -> bool:
 def build_evaluation_envs(
     config: TurnLevelConfig, split: str, trained: VecEnv | None = None, n_envs: int | None = None
 ) -> Any:
-    """Build the environments of evaluations, in this process; environments of the training can have loaded models.
-
-    By default, there are as many as in training, but at most one per episode.
-    """
+    """Build evaluation environments in this process, at most one per episode; ``trained`` have their models."""
     n_envs = n_envs or min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
     if config.env.id == TURN_GOALS:
         parts = trained.parts if isinstance(trained, TurnGoalVecEnv) else _build_goal_parts(config)

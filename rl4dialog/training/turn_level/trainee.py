@@ -60,10 +60,7 @@ _OF_THIS_PROCESS = ("start_time", "stop_requested", "_num_timesteps_at_start")
 
 
 def capture_state(algorithm: Any) -> dict[str, Any]:
-    """Return all state except arrays and tensors, as JSON values.
-
-    Every number that is an attribute of the algorithm is included, such as DQN's ``exploration_rate``.
-    """
+    """All state but arrays and tensors, as JSON values, with every number that is an attribute of the algorithm."""
     buffer = getattr(algorithm, "replay_buffer", None)
     numbers = {
         name: value
@@ -272,10 +269,7 @@ _LINE_EVERY_S = 10.0  # iterations can be as short as a few steps
 
 
 class TurnLevelTrainee(Trainee):
-    """An algorithm of stable-baselines3 or sb3-contrib, and its environments.
-
-    It does not stop within an iteration, because an off-policy algorithm stores every step in its replay buffer.
-    """
+    """An algorithm and its environments. It stops between iterations only, as a replay buffer has every single step."""
 
     _tracker: Tracker
 

@@ -142,7 +142,7 @@ def test_supervised_examples_rollouts_and_samples_have_the_same_ids(name, kind):
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-def test_rollouts_evaluations_chats_and_examples_read_the_same(is_plain, monkeypatch):
+def test_rollouts_evaluations_chats_and_examples_read_the_same(is_plain):
     form = built("eou", "llama")
     prompt = form.dialogue.prompt(SAID, None if is_plain else "i am kind")
     sample = Sample(0, str(prompt) if is_plain else prompt, ["no"])
@@ -155,16 +155,13 @@ def test_rollouts_evaluations_chats_and_examples_read_the_same(is_plain, monkeyp
     (example,), _ = build_examples(
         [sample], form.tokenizer, end_of_turn="<EOU>", max_prompt_length=P, max_reply_length=None
     )
-    read = []
     policy = types.SimpleNamespace(end_of_turn=form.end, language_model=None)
-    monkeypatch.setattr(evaluation, "generate_texts", lambda policy, ids, kwargs: read.extend(ids) or [""] * len(ids))
     evaluator = types.SimpleNamespace(_texts=types.SimpleNamespace(lengths=lengths))
-    evaluation.give_replies(evaluation.Evaluator._prompts(evaluator, policy, [sample]), None, policy, [sample], [0], {})
     ids = env.state.prompt_ids
     assert len(ids) <= P and decoded(form.tokenizer, ids).endswith(f"{SAID[-1]} <EOU>")
     assert ids == LoadedPolicy.prompt_ids(loaded, sample.prompt_or_input_text)
     assert ids == example["input_ids"][: -len([id for id in example["labels"] if id >= 0])]
-    assert read == [ids]
+    assert evaluation.Evaluator._prompts(evaluator, policy, [sample]) == [ids]
 
 
 def test_sentencepiece_reads_a_reply_as_it_was_generated():

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from two_processes import in_two_processes
 
 from rl4dialog.core.config import parse_config
+from rl4dialog.core.config_blocks import WarmStartConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.types import Dialogue, Prompt, PromptTurn, Sample, Turn
 from rl4dialog.data.dialogue_format import dialogue_samples
@@ -309,7 +310,7 @@ def example_sets(model, tokenizer, samples=SAMPLES, **kwargs):
 def train(model, tokenizer, seed=0, samples=SAMPLES, **args):
     arguments = {"per_device_train_batch_size": 8, "num_train_epochs": 1, "learning_rate": 1e-3, **args}
     examples = example_sets(model, tokenizer, samples)
-    metrics = train_supervised(model, tokenizer, examples, training_args=arguments, seed=seed)
+    metrics = train_supervised(model, examples, training_args=arguments, seed=seed)
     model.to("cpu")
     return metrics
 
@@ -392,7 +393,7 @@ def test_batches_have_examples_of_similar_length_but_dialogues_are_shuffled(toke
     monkeypatch.setattr("rl4dialog.training.supervised.PaddingCollator", Recorder)
     sets = ExampleSets([short, long] * 32, Truncation(), of_dialogues=of_dialogues)
     arguments = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
-    train_supervised(model, tokenizer, sets, training_args=arguments, seed=0)
+    train_supervised(model, sets, training_args=arguments, seed=0)
     assert len(lengths) == 16 and (sum(len(each) > 1 for each in lengths) > 8) == of_dialogues
 
 
@@ -446,7 +447,8 @@ def test_held_out_losses_are_measured_without_changing_the_warm_start(tokenizer)
     for val_samples in (None, SAMPLES):
         model = make_model(tokenizer)
         examples = example_sets(model, tokenizer, val_samples=val_samples)
-        losses.append(warm_start(model, tokenizer, examples, n_epochs=2.5, batch_size=4)["held_out_losses"])
+        settings = WarmStartConfig(n_epochs=2.5, batch_size=4, lr_scheduler_type="linear")
+        losses.append(warm_start(model, examples, settings, seed=0)["held_out_losses"])
         trained.append(weights_hash(model))
     assert trained[0] == trained[1]
     assert losses[0] == [] and len(losses[1]) == 4

@@ -31,7 +31,7 @@ def test_best_config_is_written_and_trains_from_any_folder(tmp_path, capsys):
     folder = tmp_path / "s"
     for found in results[:2]:
         write_run(folder / found.name, [1.0, 2.0])
-    write_sweep(folder, results, Objective("m"), base_config(path, ["seed=3"], 0))
+    write_sweep(folder, results, Objective("m"), base_config(path, ["seed=3"], 0), [])
     text = (folder / "best.yml").read_text(encoding="utf-8")
     assert text.startswith("# trial_001, the best of 4 trials: m 0.5 on the val split.\n# alg.kl_div.coeff: 1e-05\n")
     best = load_config(folder / "best.yml")
@@ -51,17 +51,17 @@ def test_best_config_of_another_algorithm_has_what_its_run_used(tmp_path):
     write_run(folder / best.name, [1.0, 2.0])
     used = make_config(tmp_path, alg__id="grpo", alg__args__n_generations=2)
     (folder / best.name / "config.json").write_text(json.dumps(used))
-    write_sweep(folder, [replace(best, runs=[folder / best.name])], Objective("m"), base_config(path, [], 0))
+    write_sweep(folder, [replace(best, runs=[folder / best.name])], Objective("m"), base_config(path, [], 0), [])
     assert load_config(folder / "best.yml").alg.args == used["alg"]["args"]
 
 
 def test_no_trial_within_the_kl_means_no_best_config(tmp_path, capsys):
     write_run(tmp_path / "t", [1.0])
-    write_sweep(tmp_path, [result("t", 0.5, kl=0.3, reward=1.0)], Objective("m", "maximize", 0.2), {})
+    write_sweep(tmp_path, [result("t", 0.5, kl=0.3, reward=1.0)], Objective("m", "maximize", 0.2), {}, [])
     assert "There is no best config: no trial is complete with a KL of at most 0.2." in capsys.readouterr().out
     assert not (tmp_path / "best.yml").exists()
     # Without a metric, reward and KL are compared.
-    write_sweep(tmp_path, [result("t", kl=0.3, reward=1.0)], Objective(None), {})
+    write_sweep(tmp_path, [result("t", kl=0.3, reward=1.0)], Objective(None), {}, [])
     assert json.loads((tmp_path / "sweep.json").read_text())["best"] is None
     assert (tmp_path / "sweep.png").is_file() and "best" not in capsys.readouterr().out
 
@@ -73,7 +73,7 @@ def test_each_swept_key_has_its_column_even_if_names_end_alike(tmp_path, capsys,
     for found in results:
         write_run(tmp_path / "s" / found.name, [1.0])
     config = base_config(str(write_config(tmp_path, make_config(tmp_path))), [], 0)
-    write_sweep(tmp_path / "s", results, Objective("m"), config)
+    write_sweep(tmp_path / "s", results, Objective("m"), config, [])
     output = capsys.readouterr().out
     assert output.count("learning_rate") == 2
     (row,) = [line for line in output.splitlines() if "trial_001" in line and "|" in line]
