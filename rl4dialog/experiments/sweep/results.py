@@ -42,7 +42,7 @@ def write_sweep(
     write_json(folder / RESULT_FILE, {**about, "trials": rows})
     plot_sweep(results, front, objective, folder / PICTURE_FILE)
     console = Console()
-    console.print(_table(results, front, best, objective, table_style(console)))
+    console.print(_table(results, front, best, objective.metric, table_style(console)))
     named = {state: [r.name for r in results if r.state == state] for state in ("complete", "pruned", "failed")}
     counts = ", ".join(f"{len(names)} {state}" for state, names in named.items() if names) or "none"
     failed = f" ({', '.join(named['failed'])})" if named["failed"] else ""
@@ -91,21 +91,17 @@ def best_config(best: TrialResult, objective: Objective, config: dict[str, Any],
 
 
 def _table(
-    results: Sequence[TrialResult],
-    front: Sequence[TrialResult],
-    best: TrialResult | None,
-    objective: Objective,
-    box: Box,
+    results: Sequence[TrialResult], front: Sequence[TrialResult], best: TrialResult | None, metric: str | None, box: Box
 ) -> Table:
     keys = dict.fromkeys(key for result in results for key in result.values)
     table = Table(box=box, pad_edge=False)
     for name in ("trial", *(key.rsplit(".", 1)[-1] for key in keys)):
         table.add_column(Text(name), overflow="fold")
-    for name in (*[f"{objective.metric} ({SPLIT})"] * bool(objective.metric), "reward", "KL per token"):
+    for name in (*[f"{metric} ({SPLIT})"] * bool(metric), "reward", "KL per token"):
         table.add_column(Text(name), justify="right")
     table.add_column("")
     for result in results:
-        numbers = [*([result.value] if objective.metric else []), result.reward]
+        numbers = [*([result.value] if metric else []), result.reward]
         kl = format_number(None) if result.kl is None else f"{result.kl:.4f}"
         notes = {"best": result is best, "on the front": result in front, result.state: result.state != "complete"}
         cells = [result.name, *shown_values(result.values), *map(format_number, numbers), kl]
