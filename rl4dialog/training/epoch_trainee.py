@@ -60,14 +60,13 @@ class EpochTrainee(Trainee):
         self,
         model: PreTrainedModel,
         n_iters: int,
-        reference_hash: str,
         training_args: Mapping[str, Any],
         seed: int,
         with_val: bool,
         by_length: bool = True,
     ) -> None:
         """Set what is trained, once it is built, and how."""
-        self.model, self._n_iters, self._reference_hash = model, n_iters, reference_hash
+        self.model, self._n_iters = model, n_iters
         folder = str(self._tracker.run_folder.path(CHECKPOINTS_FOLDER)) if self._tracker is not None else ""
         self._args = build_training_arguments(training_args, all_gather_object(folder)[0], seed, with_val, by_length)
         self._use_cache = getattr(model.config, "use_cache", None)
@@ -202,7 +201,7 @@ class SupervisedTrainee(EpochTrainee, TextTrainee):
         self.examples = build_supervised_examples(config, self.texts, model.config)
         self.lora = LoRA(model, config.lora) if config.lora is not None else None
         self.begin_with(
-            *(model, config.n_iters, self._reference_hash, config.training_args),
+            *(model, config.n_iters, config.training_args),
             seed=derive_seed(config.seed, "supervised"),
             with_val=self.examples.val is not None,
             by_length=not self.examples.of_dialogues,

@@ -12,24 +12,25 @@ through the language model's head, which accounts for most of the computation wi
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import torch
 from accelerate import DistributedType
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
+from rl4dialog.core.arguments import Count, NonNegative, check_values, parameters_of
 from rl4dialog.core.config_blocks import WarmStartConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, nearest_hint
-from rl4dialog.core.types import AGENT, Frame, Sample, Turn, is_number, is_whole_number
+from rl4dialog.core.types import AGENT, Frame, Sample, Turn
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.functional.masks import padded
@@ -296,8 +297,15 @@ IGNORED_ARGS = (
 RISE = 0.02
 """Relative rise of the held-out loss, on the same texts, from which on a model counts as having memorised its data."""
 # Of other values, transformers reports some only in training, and trains with the rest.
-_NOT_NEGATIVE = ("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "num_train_epochs")
-_COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+_BOUNDS = {
+    **dict.fromkeys(
+        ("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "num_train_epochs"), NonNegative
+    ),
+    **dict.fromkeys(
+        ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"), Count
+    ),
+    "warmup_ratio": Annotated[float, Field(ge=0, lt=1)],
+}
 
 
 def train_supervised(
@@ -412,8 +420,7 @@ def mean_loss(
 
 def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
     """Valid arguments for ``TrainingArguments`` by their current names, without :data:`IGNORED_ARGS`."""
-    fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
-    known: dict[str, Any] = {}
+    parameters, known = parameters_of(TrainingArguments), dict[str, Any]()
     for name, value in training_args.items():
         if name in IGNORED_ARGS:
             continue
@@ -421,22 +428,11 @@ def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
             known["train_sampling_strategy"] = "group_by_length" if value else "random"
             continue
         current = _RENAMED_ARGS.get(name, name)
-        if current not in fields:
-            raise ConfigError(
-                f"alg.training_args has no key {name!r}{nearest_hint(name, fields)} (keys are the fields of "
-                f"transformers.TrainingArguments)"
-            )
-        default, number = fields[current].default, value if is_number(value) else math.nan
-        checks = (
-            (name == "warmup_ratio", 0 <= number < 1, "at least 0 and less than 1"),
-            (isinstance(default, bool), isinstance(value, bool), "true or false"),
-            (is_number(default), is_number(value), "a number"),
-            (name in _NOT_NEGATIVE, 0 <= number < math.inf, "a finite number of at least 0"),
-            (name in _COUNTS, is_whole_number(value, at_least=1), "a whole number of at least 1"),
-        )
-        for applies, holds, wanted in checks:
-            if applies and not holds:
-                raise ConfigError(f"alg.training_args.{name} must be {wanted}, not {value!r}")
+        if current not in parameters:
+            hint = nearest_hint(name, parameters)
+            raise ConfigError(f"alg.training_args has no key {name!r}{hint} (keys are those of TrainingArguments)")
+        kind = _BOUNDS.get(name, parameters[current].annotation)
+        check_values({name: parameters[current].replace(annotation=kind)}, {name: value}, "alg.training_args.")
         known[current] = value
     return known
 

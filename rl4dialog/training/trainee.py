@@ -12,6 +12,8 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import CheckpointError
+from rl4dialog.data.judged_texts import is_comparison
+from rl4dialog.data.pool import Data
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import weights_hash
 from rl4dialog.runs.provenance import changed_splits, record_contents
@@ -37,6 +39,7 @@ class Trainee(ABC):
     labels = ("before training", "after training")
     _tracker: Tracker | None
     _n_iters: int
+    _reference_hash: str
 
     @property
     @abstractmethod
@@ -47,6 +50,24 @@ class Trainee(ABC):
     def n_iters(self) -> int:
         """Total number of iterations of the run."""
         return self._n_iters
+
+    def accept_data(self, id: str, data: Data, checkpoint: Checkpoint | None) -> None:
+        """Check that the data of a datapool are those with which a run began, and log how many there are."""
+        if self._tracker is None:
+            return
+        if checkpoint is not None and (changed := changed_splits(self._tracker.run_folder, data)):
+            what = f"the samples of datapool {id!r} or their order have changed since the run was started"
+            advice = "restore the original files, or start a new run with another --experiment_name"
+            raise CheckpointError(f"{what} (split {', '.join(changed)}): {advice}")
+        self._tracker.log_info(f"datapool: {described(data)}")
+
+    def accept_model(self, hash: str, data: Data, checkpoint: Checkpoint | None, advice: str) -> None:
+        """Check that the initial weights are those with which a run began, and record their hash."""
+        self._reference_hash = hash
+        if checkpoint is not None and checkpoint.state["reference_hash"] != hash:
+            raise CheckpointError(f"the initial model is not that of {checkpoint.path}: {advice}")
+        if self._tracker is not None:
+            record_contents(self._tracker.run_folder, data, hash)
 
     @abstractmethod
     def learn(self, callbacks: Sequence[BaseCallback]) -> None:
@@ -123,27 +144,13 @@ class TextTrainee(Trainee):
         self._tracker, self._n_iters, self.parts = tracker, config.n_iters, Assembly(config)
         self.texts = self.parts.texts
         check_conversations(config, self.texts)
-        folder = tracker.run_folder if tracker is not None else None
-        if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.texts.data)):
-            what = f"the samples of datapool {config.datapool.id!r} or their order have changed"
-            since = f"since the run in {folder.root} was started (split {', '.join(changed)})"
-            advice = "restore the original files, or start a new run with another --experiment_name"
-            raise CheckpointError(f"{what} {since}: {advice}")
-        if tracker is not None:
-            sizes = ", ".join(f"{len(pool)} {split} samples" for split, pool in self.texts.data.pools.items())
-            tracker.log_info(f"datapool: {sizes}")
+        self.accept_data(config.datapool.id, self.texts.data, checkpoint)
         self.evaluator = self.parts.evaluator(tracker, has_metrics=tracker is not None)
 
     def build_model(self, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
         """Build the language model, and record the hash of the initial weights."""
-        model = self.parts.initial_model
-        self._reference_hash = weights_hash(model)
-        if checkpoint is not None and checkpoint.state["reference_hash"] != self._reference_hash:
-            what = "the initial model, also the reference of the KL penalty,"
-            advice = "restore the original alg.policy.args.model_name and the data of the warm start"
-            raise CheckpointError(f"{what} is not that of {checkpoint.path}: {advice}")
-        if self._tracker is not None:
-            record_contents(self._tracker.run_folder, self.texts.data, self._reference_hash)
+        model, advice = self.parts.initial_model, "restore its original model_name and the data of the warm start"
+        self.accept_model(weights_hash(model), self.texts.data, checkpoint, advice)
         return model
 
     @abstractmethod
@@ -158,3 +165,12 @@ class TextTrainee(Trainee):
 
     def changed_replies(self, before: Evaluation, after: Evaluation) -> list[Example]:
         return self.evaluator.changed_replies(before, after)
+
+
+def described(data: Data) -> str:
+    """Number of samples of each split, and of the comparisons among them, if any."""
+    parts = []
+    for split, pool in data.pools.items():
+        n_compared = sum(is_comparison(sample) for sample, _ in pool)
+        parts.append(f"{len(pool)} {split} samples" + (f" ({n_compared} comparisons)" if n_compared else ""))
+    return ", ".join(parts)

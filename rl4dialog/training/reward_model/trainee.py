@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from rl4dialog.core.config import RewardModelConfig
-from rl4dialog.core.errors import CheckpointError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_text import FORMAT
 from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_comparison, judged_texts, meta_data_of
-from rl4dialog.data.pool import Data
-from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.scores.reward_models import RewardModelCard, deviations, member_scores
@@ -38,22 +35,12 @@ class RewardModelTrainee(EpochTrainee):
     ) -> None:
         self._config, self._tracker = config, tracker
         self.data, self.tokenizer, self._max_length = models.build_judgements(config)
-        folder = tracker.run_folder if tracker is not None else None
-        if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.data)):
-            raise CheckpointError(
-                f"the judgements of datapool {config.datapool.id!r} or their order have changed since the run was "
-                f"started (split {', '.join(changed)}): restore the original files, or start a new run"
-            )
+        self.accept_data(config.datapool.id, self.data, checkpoint)
         self._loss = models.loss_of(config, self.data)
         ratings = models.ratings_of(self.data.samples("train"))
         self._constant = float(np.mean(ratings)) if ratings else None
         self.ensemble = models.build_reward_ensemble(config, self.tokenizer, self._first_score(ratings))
-        initial = self.ensemble.hash()
-        if checkpoint is not None and checkpoint.state["reference_hash"] != initial:
-            raise CheckpointError(f"the initial model is not that of {checkpoint.path}: restore alg.model_name")
-        if tracker is not None:
-            record_contents(tracker.run_folder, self.data, initial)
-            tracker.log_info(f"datapool: {described(self.data)}")
+        self.accept_model(self.ensemble.hash(), self.data, checkpoint, "restore alg.model_name")
         encode = (self.tokenizer, self._max_length)
         self.train, self.val = (models.encode_judged(self.data.samples(split), *encode) for split in ("train", "val"))
         if config.alg.ensemble > 1 and config.alg.bootstrap:
@@ -62,7 +49,7 @@ class RewardModelTrainee(EpochTrainee):
             self.train = [{**each, "weights": own} for each, own in zip(self.train, weights, strict=True)]
         seed = derive_seed(config.seed, "reward_model_training")
         model = cast(PreTrainedModel, self.ensemble)
-        self.begin_with(model, config.n_iters, initial, config.alg.training_args, seed, with_val=True)
+        self.begin_with(model, config.n_iters, config.alg.training_args, seed, with_val=True)
 
     def _first_score(self, ratings: Sequence[float]) -> float:
         """What the models predict at first: the mean rating, as log-odds with one more rating of 0.5."""
@@ -147,14 +134,6 @@ class RewardModelTrainee(EpochTrainee):
             self.save_weights(folder)
             card.write(folder)
         return self._tracker.run_folder.path(folder_name)
-
-
-def described(data: Data) -> str:
-    parts = []
-    for split, pool in data.pools.items():
-        n_compared = sum(is_comparison(sample) for sample, _ in pool)
-        parts.append(f"{len(pool)} {split} samples" + (f" ({n_compared} comparisons)" if n_compared else ""))
-    return ", ".join(parts)
 
 
 def _predictions(
