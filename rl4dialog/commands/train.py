@@ -98,10 +98,10 @@ def _prepare_in_a_process_of_its_own(args: Namespace) -> None:
 def _train_in_this_process(args: Namespace, root: Path) -> None:
     config = read_config(args)
     if args.log_to_wandb and "wandb" not in config.logging.outputs:
-        from rl4dialog.runs.experiment_trackers import check_trackers
+        from rl4dialog.runs.experiment_trackers import check_outputs
 
         config.logging.outputs.append("wandb")
-        check_trackers(config.logging.outputs)
+        check_outputs(config.logging.outputs)
     (return_freed_memory if config.saves_memory else keep_freed_memory)()
 
     from rl4dialog.functional.distributed import is_main_process

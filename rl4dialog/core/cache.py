@@ -122,11 +122,6 @@ def _is_full(error: BaseException) -> bool:
     return no_space or os.strerror(errno.ENOSPC) in str(error)
 
 
-def is_cached(kind: str, key: Mapping[str, Any]) -> bool:
-    """Whether :func:`cached_folder` would return a folder without building it."""
-    return find_cached(kind, key) is not None
-
-
 def find_cached(kind: str, key: Mapping[str, Any]) -> Path | None:
     """The folder that :func:`cached_folder` would return without building it; a damaged one is named in a warning."""
     canonical, folder = _place(kind, key)

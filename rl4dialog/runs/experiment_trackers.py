@@ -220,9 +220,9 @@ _TRACKERS: dict[str, Callable[[RunDescription], ExperimentTracker]] = {
 }
 
 
-def check_trackers(outputs: Collection[str]) -> None:
-    """Check that the packages of the selected trackers are installed."""
-    for name in [name for name in _TRACKERS if name in outputs]:
+def check_outputs(outputs: Collection[str]) -> None:
+    """Check that the packages of the selected outputs are installed."""
+    for name in [name for name in (*_TRACKERS, "tensorboard") if name in outputs]:
         is_installed = False
         with contextlib.suppress(ValueError):  # a module without a spec, or blocked
             is_installed = find_spec(name) is not None

@@ -214,9 +214,10 @@ def git_state(folder: Path, tracks: str | None = None) -> GitState | None:
     status = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", root) or ""
     untracked = [line[3:] for line in status.splitlines() if line.startswith("??")]
     command = ["git", "-C", root, "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv"]
+    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # no lock, as someone may be working in the repository
     # Read up to the limit only, because the changes of a repository can be of any size.
     pipe, null, diff = subprocess.PIPE, subprocess.DEVNULL, b""
-    with suppress(OSError), subprocess.Popen(command, env=_environment(), stdout=pipe, stderr=null) as process:
+    with suppress(OSError), subprocess.Popen(command, env=env, stdout=pipe, stderr=null) as process:
         assert process.stdout is not None
         diff = process.stdout.read(MAX_DIFF_BYTES + 1)
         process.kill()
@@ -226,14 +227,9 @@ def git_state(folder: Path, tracks: str | None = None) -> GitState | None:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     """Output of a git command; ``None`` if it fails."""
-    command = ["git", "-C", str(folder), *arguments]
+    command, env = ["git", "-C", str(folder), *arguments], {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
-        done = subprocess.run(command, env=_environment(), capture_output=True, timeout=_TIMEOUT_S, check=True)
+        done = subprocess.run(command, env=env, capture_output=True, timeout=_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode("utf-8", "replace")
-
-
-def _environment() -> dict[str, str]:
-    """That of git, which does not lock a repository that someone may be working in."""
-    return {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}

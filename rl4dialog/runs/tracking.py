@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from stable_baselines3.common import logger as sb3_logger
 
-from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
+from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.core.files import json_value, naming_errors, to_plain
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.saving import MODEL_FOLDER, save_language_model
-from rl4dialog.runs.experiment_trackers import ExperimentTrackers, RunDescription, check_trackers
+from rl4dialog.runs.experiment_trackers import ExperimentTrackers, RunDescription
 from rl4dialog.runs.progress import PROGRESS_LOGGER_NAME
 from rl4dialog.runs.reading import read_metrics
 from rl4dialog.runs.run_folder import (
@@ -34,7 +34,6 @@ from rl4dialog.runs.run_folder import (
     TRAINING_INFO_FILE,
     Metrics,
     RunFolder,
-    read_players,
     write_result,
 )
 from rl4dialog.runs.trust import remember
@@ -47,13 +46,6 @@ LOGGER_NAME = "rl4dialog"
 _METRICS_SUFFIX = "_split_metrics.jsonl"
 # stable-baselines3's table truncates longer keys, and raises an error if two become equal.
 _MAX_KEY_LENGTH = 200
-
-
-def check_outputs(outputs: Collection[str]) -> None:
-    """Check that the packages of the outputs are installed."""
-    check_trackers(outputs)
-    if (name := "tensorboard") in outputs and sb3_logger.SummaryWriter is None:
-        raise ConfigError(f"the log output {name} needs the package {name}: pip install 'rl4dialog[{name}]'")
 
 
 class Tracker:
@@ -157,10 +149,6 @@ class Tracker:
     def log_players(self, players: Mapping[str, Mapping[str, float]]) -> None:
         """Write ``test_split_players.json``: test metrics of each scripted player."""
         self.run_folder.write_json(PLAYERS_FILE, players)
-
-    def recall_players(self) -> dict[str, dict[str, float]]:
-        """Read the metrics of scripted players back; empty if the run has none."""
-        return read_players(self.run_folder.root)
 
     def show(self) -> None:
         """Print the values logged since the last table, if the output ``stdout`` is enabled."""

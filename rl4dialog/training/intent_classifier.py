@@ -11,8 +11,7 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
-from rl4dialog.core.cache import cached_folder, content_hash, is_cached
-from rl4dialog.core.errors import DataError, ModelError, RunFolderError
+from rl4dialog.core.cache import cached_folder, content_hash, find_cached
+from rl4dialog.core.errors import DataError, ModelError
+from rl4dialog.core.files import naming_errors
 from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import EOU_TOKEN
@@ -82,7 +82,7 @@ def train_intent_classifier(
         )
     _texts_and_labels(val_samples, "val")  # report invalid labels before training
     folder = Path(output_dir).expanduser()
-    with _saving_in(folder):
+    with naming_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     defaults = {} if model_name == TINY_BERT else _FINE_TUNING
@@ -95,7 +95,7 @@ def train_intent_classifier(
     seconds = time.perf_counter() - start
     if not reads_reply:
         model.config.reads_reply, model.config.n_utterances = False, n_utterances
-    with _saving_in(folder):
+    with naming_errors(folder):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     confusion = _confusion(IntentClassifier(model, tokenizer, str(model.device)), val_samples)
@@ -106,14 +106,6 @@ def train_intent_classifier(
         "n_val": len(val_samples),
         "train_runtime_s": seconds,
     }
-
-
-@contextmanager
-def _saving_in(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunFolderError(f"the classifier cannot be saved in {folder}: {error.strerror or error}") from error
 
 
 def builtin_intent_classifier(samples: Sequence[Sample], val_samples: Sequence[Sample], seed: int) -> Path:
@@ -131,7 +123,7 @@ def builtin_intent_classifier(samples: Sequence[Sample], val_samples: Sequence[S
 
 def is_builtin_classifier_cached(samples: Sequence[Sample], seed: int) -> bool:
     """Whether :func:`builtin_intent_classifier` would find the classifier in the cache."""
-    return is_cached(_CACHED, _key(samples, seed))
+    return find_cached(_CACHED, _key(samples, seed)) is not None
 
 
 def _key(samples: Sequence[Sample], seed: int) -> dict[str, Any]:
@@ -225,10 +217,8 @@ def _fit(
 
 def _confusion(classifier: IntentClassifier, samples: Sequence[Sample]) -> np.ndarray:
     """Counts by true act (rows) and predicted act (columns). Shape (4, 4)."""
-    infos = [sample.meta_data or {} for sample in samples]
+    infos, n = [sample.meta_data or {} for sample in samples], len(ACTS)
     prompts = [sample.prompt_or_input_text for sample in samples]
     predicted = classifier.predict(prompts, [sample.references[0] for sample in samples], infos)
-    confusion = np.zeros((len(ACTS), len(ACTS)), dtype=int)
-    for gold, act in zip(gold_intents(infos), predicted, strict=True):
-        confusion[gold - 1, act - 1] += 1
-    return confusion
+    pairs = (np.array(gold_intents(infos)) - 1) * n + np.array(predicted) - 1
+    return np.bincount(pairs, minlength=n * n).reshape(n, n)

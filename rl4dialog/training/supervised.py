@@ -297,15 +297,10 @@ IGNORED_ARGS = (
 RISE = 0.02
 """Relative rise of the held-out loss, on the same texts, from which on a model counts as having memorised its data."""
 # Of other values, transformers reports some only in training, and trains with the rest.
-_BOUNDS = {
-    **dict.fromkeys(
-        ("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "num_train_epochs"), NonNegative
-    ),
-    **dict.fromkeys(
-        ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"), Count
-    ),
-    "warmup_ratio": Annotated[float, Field(ge=0, lt=1)],
-}
+_NOT_NEGATIVE = ("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "num_train_epochs")
+_COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+_BOUNDS: dict[str, Any] = dict.fromkeys(_NOT_NEGATIVE, NonNegative) | dict.fromkeys(_COUNTS, Count)
+_BOUNDS["warmup_ratio"] = Annotated[float, Field(ge=0, lt=1)]
 
 
 def train_supervised(

@@ -24,13 +24,13 @@ TINY_BERT = "builtin/tiny-bert"
 TINY_BERT_CLS = "builtin/tiny-bert-cls"
 
 
+_SIZES: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+
+
 def architecture(max_tokens: int) -> dict[str, Any]:
     """Return the sizes of the model, as arguments of `ModernBertConfig`."""
     return {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 128,
+        **_SIZES,
         "local_attention": 16,
         "global_attn_every_n_layers": 2,
         "classifier_pooling": "mean",
@@ -54,19 +54,10 @@ def tiny_bert(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> ModernBert
 
 def tiny_bert_cls(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> BertForSequenceClassification:
     """Build a model of the same size with BERT's architecture; see :func:`tiny_bert`."""
-    sizes: dict[str, Any] = {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 128,
-        # BERT's dropout of 0.1 keeps a model of this size from learning; ModernBERT has none.
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "max_position_embeddings": tokenizer.model_max_length,
-    }
-    return BertForSequenceClassification(
-        BertConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **sizes, **settings)
-    )
+    # BERT's dropout of 0.1 keeps a model of this size from learning; ModernBERT has none.
+    settings |= {**_SIZES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    settings |= {"vocab_size": len(tokenizer), "max_position_embeddings": tokenizer.model_max_length}
+    return BertForSequenceClassification(BertConfig(pad_token_id=tokenizer.pad_token_id, **settings))
 
 
 def train_tokenizer(

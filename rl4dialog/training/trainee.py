@@ -18,7 +18,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import weights_hash
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.reading import changed_conversations
-from rl4dialog.runs.run_folder import read_references
+from rl4dialog.runs.run_folder import read_players, read_references
 from rl4dialog.runs.summary import Example, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.assembly import Assembly
@@ -108,7 +108,7 @@ class Trainee(ABC):
             root,
             labels=self.labels,
             conversations=changed_conversations(before.predictions, after.predictions, 2),
-            players=self._tracker.recall_players(),
+            players=read_players(root),
         )
 
     @property

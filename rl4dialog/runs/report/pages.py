@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.files import naming_errors, replaced, to_plain
 from rl4dialog.core.yaml_loader import flatten
+from rl4dialog.runs.progress import duration
 from rl4dialog.runs.reading import Predictions, Run, as_text, number, pair, read_run
 from rl4dialog.runs.report.curves import (
     MIN_ITERATIONS,
@@ -64,12 +65,12 @@ def subtitle(run: Run, state: str) -> list[str]:
     seconds = (max(times) - min(times)).total_seconds() if times else 0.0
     n_resumed = len(_listed(run.provenance.get("resumed")))
     again = {0: "", 1: ", resumed once"}.get(n_resumed, f", resumed {n_resumed} times")
-    duration = f"{_clock(seconds)}{', pauses included' if n_resumed else ''}" if seconds else ""
+    lasted = f"{duration(seconds)}{', pauses included' if n_resumed else ''}" if seconds else ""
     date = ""
     with suppress(ValueError):
         start = datetime.fromisoformat(str(run.provenance.get("start_time")))
         date = f"{start.day} {start:%B %Y, %H:%M} {start.tzname() or ''}".strip()
-    return [part for part in (f"{state}{again}", date, duration, _device(run)) if part]
+    return [part for part in (f"{state}{again}", date, lasted, _device(run)) if part]
 
 
 def run_warnings(run: Run) -> list[Warning]:
@@ -129,7 +130,7 @@ def _iteration_facts(run: Run) -> list[tuple[str, str]]:
         ("iterations", f"{done} of {planned}" if planned else f"{done}"),
         ("agent tokens", f"{tokens:,.0f}" if tokens else ""),
         ("timesteps", f"{timesteps:,.0f}" if timesteps else ""),
-        ("time in iterations", _clock(seconds) if seconds else ""),
+        ("time in iterations", duration(seconds) if seconds else ""),
     ]
     rewards = zip(run.column("rollout/task_reward"), run.column("iteration"), strict=True)
     known = [(reward, iteration) for reward, iteration in rewards if not math.isnan(reward)]
@@ -147,12 +148,6 @@ def _progress(run: Run) -> tuple[int, Any]:
     """Number of iterations so far, and of those that the config asks for."""
     done = int(run.iterations[-1]["iteration"]) if run.iterations else 0
     return done, flatten(run.config).get("train_evaluation.n_iters")
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
 
 
 def _device(run: Run) -> str:

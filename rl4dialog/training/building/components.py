@@ -40,7 +40,7 @@ from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies import vllm_backend
 from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
 from rl4dialog.policies.lora import check_settings
-from rl4dialog.runs.tracking import check_outputs
+from rl4dialog.runs.experiment_trackers import check_outputs
 from rl4dialog.training.building.conditions import conditions_met
 from rl4dialog.training.building.conversations import check_partner
 from rl4dialog.training.building.policy import build_post_processor, check_chosen, own_policy_args, policy_class

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl4dialog.core.cache import cache_root, cached_folder, content_hash, is_cached
+from rl4dialog.core.cache import cache_root, cached_folder, content_hash, find_cached
 from rl4dialog.core.errors import RunFolderError
 
 
@@ -24,11 +24,11 @@ def test_second_call_is_a_hit_which_can_be_asked_without_building_it():
     assert cached_folder("test", {"k": 1}, build_counting(calls)) == first
     assert cached_folder("test", {"k": 2}, build_counting(calls)) != first
     assert len(calls) == 2
-    assert not is_cached("test", {"asked": 1})
+    assert not find_cached("test", {"asked": 1})
     folder = cached_folder("test", {"asked": 1}, build_counting([]))
-    assert is_cached("test", {"asked": 1}) and not is_cached("test", {"asked": 2})
+    assert find_cached("test", {"asked": 1}) and not find_cached("test", {"asked": 2})
     (folder / "a.txt").write_text("damage")
-    assert not is_cached("test", {"asked": 1})
+    assert not find_cached("test", {"asked": 1})
 
 
 @pytest.mark.parametrize("damage", ["change", "delete", "manifest"])
@@ -78,9 +78,9 @@ print(first)
 def test_unreadable_cache_falls_back_to_a_temporary_folder(monkeypatch, tmp_path):
     # Root can read every folder, but none of this name.
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / ("x" * 300)))
-    assert not is_cached("test", {"x": 3})
+    assert not find_cached("test", {"x": 3})
     assert (cached_folder("test", {"x": 3}, build_counting([])) / "a.txt").exists()
-    assert is_cached("test", {"x": 3})
+    assert find_cached("test", {"x": 3})
 
 
 def test_borders_of_texts_count():

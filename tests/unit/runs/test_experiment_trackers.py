@@ -17,7 +17,7 @@ from rl4dialog.runs.experiment_trackers import (
     MLflowTracker,
     TrackioTracker,
     WandbTracker,
-    check_trackers,
+    check_outputs,
 )
 
 BLOCKED = """
@@ -40,8 +40,8 @@ def test_missing_package_is_told_with_the_install_line(name, monkeypatch):
     with pytest.raises(
         ConfigError, match=rf"output {name} needs the package {name}: pip install 'rl4dialog\[{name}\]'"
     ):
-        check_trackers(["csv", name])
-    check_trackers(["csv"])
+        check_outputs(["csv", name])
+    check_outputs(["csv"])
 
 
 @pytest.mark.long

@@ -169,5 +169,5 @@ def test_model_that_is_not_there_names_the_way_out(tmp_path, monkeypatch):
 
 def test_output_that_cannot_be_written_is_told_before_training(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="cannot be saved"):
+    with pytest.raises(RunFolderError, match="cannot be written"):
         train_intent_classifier(make_samples(5, 0), make_samples(5, 0), tmp_path / "file" / "x")

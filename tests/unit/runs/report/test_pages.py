@@ -40,7 +40,7 @@ def test_state_date_duration_and_device_are_told(tmp_path):
     found = subtitle(read_run(tmp_path), "complete")
     assert found == ["complete", "2 January 2026, 10:00 UTC", "1 h 2 min", "CPU Epyc, 2 threads"]
     write_json(tmp_path / "provenance.json", {"resumed": [{}, {}]})
-    assert subtitle(read_run(tmp_path), "stopped") == ["stopped, resumed 2 times", "1 h 2 min, pauses included"]
+    assert subtitle(read_run(tmp_path), "stopped") == ["stopped, resumed 2 times", "1 h 02 min, pauses included"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path):
         *("iterations 3 of 3", "highest task reward 0.300 (iteration 3)", "agent tokens 300"),
         *("m 0.500 1.000 +0.500 d", "No intervals: these need at least 50 prompts.", "d * 7.000 8.000 +1.000"),
         *("* no interval: the metric is not a mean", "Test split, 4 prompts, before training and after 3 iterations"),
-        *("time in iterations 15.0 s", "target 0.05, dashed", "reply 2 at 0", "reply 2 at 3", "good"),
+        *("time in iterations 15 s", "target 0.05, dashed", "reply 2 at 0", "reply 2 at 3", "good"),
         *(
             "model_name: builtin/tiny-gpt2",
             "git.commit abc",
