@@ -293,7 +293,9 @@ def read_gguf(path: Path) -> tuple[Any, Any, Any]:
     tokenizer = AutoTokenizer.from_pretrained(path.parent, **where)
     _mend_pre_tokenizer(tokenizer, path, fields)
     config = AutoConfig.from_pretrained(path.parent, **where)
-    _mend_sizes(config, fields)
+    for name, key in _SIZES.get(config.model_type, {}).items():
+        if key in fields:
+            setattr(config, name, int(fields[key].contents()))
     auto_class: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     with redirect_stderr(StringIO()):  # a progress bar
         model, info = auto_class.from_pretrained(
@@ -304,13 +306,7 @@ def read_gguf(path: Path) -> tuple[Any, Any, Any]:
     return tokenizer, config, model
 
 
-def _mend_sizes(config: Any, fields: Mapping[str, Any]) -> None:
-    """Set sizes that transformers leaves at their defaults, whatever the file says."""
-    for name, key in _SIZES.get(config.model_type, {}).items():
-        if key in fields:
-            setattr(config, name, int(fields[key].contents()))
-
-
+# Settings of configs, by key in the file, that transformers does not read, by its name of the architecture.
 def _mend_pre_tokenizer(tokenizer: Any, path: Path, fields: Mapping[str, Any]) -> None:
     """Rebuild how a byte-level BPE splits texts before merging, where transformers takes GPT-2's rules."""
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence

@@ -12,6 +12,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from rl4dialog.runs.run_folder import (
     RunFolder,
     is_complete,
     predictions_since,
+    read_or_nothing,
 )
 
 _logger = logging.getLogger(__name__)
@@ -97,12 +99,6 @@ class CheckpointStore:
             shutil.rmtree(self._run_folder.path(_UNFINISHED), ignore_errors=True)
         self._remove_old()
 
-    @property
-    def best(self) -> dict[str, Any] | None:
-        """``{"iteration", "metric", "value"}`` of the best checkpoint, if one is marked and exists."""
-        assert self._run_folder is not None
-        return best_checkpoint(self._run_folder.root)
-
     def mark_best(self, iteration: int, metric: str, value: float) -> None:
         """Protect a checkpoint from removal, instead of the one marked before."""
         assert self._run_folder is not None
@@ -112,7 +108,7 @@ class CheckpointStore:
 
     def _remove_old(self) -> None:
         assert self._run_folder is not None
-        found, best = checkpoint_folders(self._run_folder.root), self.best
+        found, best = checkpoint_folders(self._run_folder.root), best_checkpoint(self._run_folder.root)
         for iteration in list(found)[: -self._keep_last]:
             if best is None or iteration != best["iteration"]:
                 shutil.rmtree(found[iteration], ignore_errors=True)
@@ -147,12 +143,11 @@ def newest_checkpoint(root: Path) -> Checkpoint | None:
 
 
 def best_checkpoint(root: Path) -> dict[str, Any] | None:
-    """Return the record of :meth:`CheckpointStore.mark_best`, if that checkpoint exists."""
-    try:
-        best: dict[str, Any] = json_object((root / CHECKPOINTS_FOLDER / _BEST_FILE).read_text(encoding="utf-8"))
+    """Return ``iteration``, ``metric`` and ``value`` of the best checkpoint, if one is marked and exists."""
+    best: dict[str, Any] = read_or_nothing(root / CHECKPOINTS_FOLDER / _BEST_FILE)
+    with suppress(KeyError, TypeError, ValueError):
         return best if (root / _name(best["iteration"])).is_dir() else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return None
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -16,28 +16,17 @@ from transformers import PreTrainedModel
 from rl4dialog.core.config import SupervisedConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.functional.distributed import all_gather_object, all_reduce_max
+from rl4dialog.policies import saving
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import LoRA
-from rl4dialog.policies.saving import (
-    MODEL_FOLDER,
-    OPTIMIZER_FILE,
-    load_language_model_weights,
-    optimizer_tensors,
-    save_language_model,
-)
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training import supervised
 from rl4dialog.training.building.language_model import build_supervised_examples
 from rl4dialog.training.building.policy import build_inference_policy, policy_class
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 from rl4dialog.training.resumable_trainer import UNTRAINED, ResumableTrainer, run_trainer
-from rl4dialog.training.supervised import (
-    SupervisedTrainer,
-    build_training_arguments,
-    finite_loss,
-    supervised_metrics,
-)
 from rl4dialog.training.trainee import TextTrainee, Trainee
 
 
@@ -68,7 +57,8 @@ class EpochTrainee(Trainee):
         """Set what is trained, once it is built, and how."""
         self.model, self._n_iters = model, n_iters
         folder = str(self._tracker.run_folder.path(CHECKPOINTS_FOLDER)) if self._tracker is not None else ""
-        self._args = build_training_arguments(training_args, all_gather_object(folder)[0], seed, with_val, by_length)
+        folder = all_gather_object(folder)[0]
+        self._args = supervised.build_training_arguments(training_args, folder, seed, with_val, by_length)
         self._use_cache = getattr(model.config, "use_cache", None)
         self._n_done, self.num_timesteps = 0, 0
         self.logger = Logger(folder=None, output_formats=[])
@@ -151,7 +141,7 @@ class EpochTrainee(Trainee):
         self._trainer, self.num_timesteps, self._is_within = trainer, trainer.state.global_step, False
         self._state, self._n_iters = trainer.last_state, trainer.state.num_train_epochs
         self._n_done += 1
-        finite_loss(self._state, self._args)
+        supervised.finite_loss(self._state, self._args)
         self._callbacks.on_rollout_end()
         if self.iteration < self.n_iters and not self._is_stopped():
             self._callbacks.on_rollout_start()
@@ -175,13 +165,13 @@ class EpochTrainee(Trainee):
         if folder is None:
             return
         with self.config_restored():
-            self.save_weights(folder / MODEL_FOLDER)
+            self.save_weights(folder / saving.MODEL_FOLDER)
         if self._trainer is not None:
             assert self._trainer.optimizer is not None
-            save_file(optimizer_tensors(self._trainer.optimizer), folder / OPTIMIZER_FILE)
+            save_file(saving.optimizer_tensors(self._trainer.optimizer), folder / saving.OPTIMIZER_FILE)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        self.load_weights(checkpoint.path / MODEL_FOLDER)
+        self.load_weights(checkpoint.path / saving.MODEL_FOLDER)
         self._state, self._n_done, self._is_within = checkpoint.state, checkpoint.iteration, checkpoint.is_unfinished
         if checkpoint.state["step"]:
             self.checkpoint, self.num_timesteps = checkpoint, checkpoint.state["step"]
@@ -211,18 +201,18 @@ class SupervisedTrainee(EpochTrainee, TextTrainee):
         return build_inference_policy(self.parts, self.model)
 
     def run_epochs(self) -> dict[str, Any]:
-        chosen = SupervisedTrainer, self.model, self._args, *self.examples.sets
+        chosen = supervised.SupervisedTrainer, self.model, self._args, *self.examples.sets
         return run_trainer(*chosen, loop=self, description="Supervised")
 
     def training_metrics(self, state: dict[str, Any]) -> dict[str, float]:
-        return supervised_metrics(self.model, self.examples, self._args, state)
+        return supervised.supervised_metrics(self.model, self.examples, self._args, state)
 
     def save_weights(self, folder: Path) -> None:
-        save_language_model(self.model, folder, self.lora)
+        saving.save_language_model(self.model, folder, self.lora)
         self.texts.tokenizer.save_pretrained(folder)
 
     def load_weights(self, folder: Path) -> None:
-        load_language_model_weights(self.model, folder, policy_class(self._config).auto_class, self.lora)
+        saving.load_language_model_weights(self.model, folder, policy_class(self._config).auto_class, self.lora)
 
     def save_model(self, folder_name: str) -> Path | None:
         if self._tracker is None:

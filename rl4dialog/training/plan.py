@@ -31,19 +31,9 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.heads import hidden_size
 from rl4dialog.policies.models import embedding_rows, ids_without_token, is_listed, language_model_without_weights
 from rl4dialog.training.assembly import Assembly, part
+from rl4dialog.training.building import conversations, language_model
 from rl4dialog.training.building.algorithm import check_env_workers
 from rl4dialog.training.building.conditions import refuse_useless
-from rl4dialog.training.building.conversations import (
-    check_conversations,
-    fewest_conversations,
-    n_weight_copies,
-    plays_itself,
-)
-from rl4dialog.training.building.language_model import (
-    build_auxiliary_examples,
-    build_supervised_examples,
-    build_warm_start_examples,
-)
 from rl4dialog.training.building.offline import check_rewards
 from rl4dialog.training.building.policy import all_arguments, policy_class
 from rl4dialog.training.building.rewards import MISSING_CLASSIFIER
@@ -82,7 +72,7 @@ def _text_rows(config: TextConfig) -> Rows:
     if isinstance(config, OnPolicyConfig) and (critic := find_initial_critic(config)) is not None:
         yield "initial critic", f"of iteration {critic.iteration} in {config.alg.policy.args.critic_from}"
     parts = _Outline(config, trains_classifier=False)
-    check_conversations(config, parts.texts)
+    conversations.check_conversations(config, parts.texts)
     for split, pool in parts.data.pools.items():
         yield f"{split} samples", f"{len(pool):,}"
     yield "longest prompt", f"{parts.lengths.prompt} tokens"
@@ -104,13 +94,13 @@ def _text_rows(config: TextConfig) -> Rows:
     # Truncated samples are reported while the examples are built.
     of_model = config, parts.texts, parts.initial_model.config
     if config.warm_start is not None:
-        yield "warm start", f"{len(build_warm_start_examples(*of_model).train):,} references"
+        yield "warm start", f"{len(language_model.build_warm_start_examples(*of_model).train):,} references"
     if isinstance(config, OnPolicyConfig):
         if config.alg.args.get("supervised_coef"):
-            yield "supervised loss", f"{len(build_auxiliary_examples(*of_model).train):,} references"
+            yield "supervised loss", f"{len(language_model.build_auxiliary_examples(*of_model).train):,} references"
         yield from _rl_rows(config, parts)
     elif isinstance(config, SupervisedConfig):
-        yield "examples", f"{len(build_supervised_examples(config, *of_model[1:]).train):,} references"
+        yield "examples", f"{len(language_model.build_supervised_examples(config, *of_model[1:]).train):,} references"
     elif isinstance(config, OfflineConfig):
         yield from _offline_rows(config, parts)
 
@@ -138,8 +128,8 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
     cut = "those whose last reply is cut at max_episode_length; none at max_turns"
     yield "bootstrapped conversations", cut if env.args.bootstrap_truncated else "none"
     if env.args.once:
-        n = len(parts.texts.data.pools["train"])
-        yield "samples, each for one conversation", f"{n:,}, and at least {fewest_conversations(config):,} are needed"
+        n, needed = len(parts.texts.data.pools["train"]), conversations.fewest_conversations(config)
+        yield "samples, each for one conversation", f"{n:,}, and at least {needed:,} are needed"
     if args.get("n_generations"):
         yield "replies per prompt", f"{args['n_generations']}"
     if args.get("baseline") == "prompt":
@@ -176,10 +166,10 @@ def _conversation_rows(config: OnPolicyConfig, parts: Assembly, args: dict[str, 
     env, lengths, partner = config.env.args, parts.lengths, config.env.args.conversation_partner
     assert partner is not None
     yield "conversation partner", partner.id
-    n_copies, has_beginning = n_weight_copies(config)
+    n_copies, has_beginning = conversations.n_weight_copies(config)
     if n_copies:
         yield "opponents", f"the initial policy, and at most {n_copies} later copies"
-    elif plays_itself(partner):
+    elif conversations.plays_itself(partner):
         yield "opponents", "the current policy" + (", in evaluations the initial policy" * has_beginning)
     yield "turns per conversation", f"at most {env.max_turns}"
     if env.max_partner_length is not None:

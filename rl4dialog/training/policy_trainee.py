@@ -31,16 +31,8 @@ from rl4dialog.core.types import Sample
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.functional.distributed import all_gather_object
+from rl4dialog.policies import saving
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.saving import (
-    CRITIC_FILE,
-    MODEL_FOLDER,
-    gathered,
-    load_optimizer,
-    load_policy_weights,
-    load_state_beside,
-    save_policy,
-)
 from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.policies.value_guided import save_value_guidance
 from rl4dialog.runs.progress import Progress
@@ -77,7 +69,7 @@ def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
         checkpoint = read_checkpoint(newest)
     except CheckpointError as error:
         raise ConfigError(f"{where}: {error}; remove it to use the checkpoint before it") from error
-    if not (checkpoint.path / CRITIC_FILE).is_file():
+    if not (checkpoint.path / saving.CRITIC_FILE).is_file():
         raise ConfigError(f"{where} has no critic; name the folder of a run with an algorithm that has one")
     saved, own = load_yaml(Path(run_folder) / CONFIG_FILE)["alg"]["policy"]["args"], own_policy_args(config)
     defaults = {"value_range": None, "value_loss": "squared", "critic_reads": "history", "n_critics": 1}
@@ -91,13 +83,13 @@ def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
 def load_initial_critic(policy: LMActorCriticPolicy, checkpoint: Checkpoint, reference_hash: str) -> None:
     """Load the critic of another run's checkpoint into a new policy."""
     where = f"alg.policy.args.critic_from: {checkpoint.path}"
-    saved = load_pretrained(AutoTokenizer, str(checkpoint.path / MODEL_FOLDER), "tokenizer", where)
+    saved = load_pretrained(AutoTokenizer, str(checkpoint.path / saving.MODEL_FOLDER), "tokenizer", where)
     if saved.get_vocab() != policy.end_of_turn.tokenizer.get_vocab():
         raise ConfigError(f"{where} was trained with another tokenizer; use the tokenizer block of that run")
     if policy.critic_kind == "shared" and checkpoint.state["reference_hash"] != reference_hash:
         advice = "begin with the same one, warm start and seed included, or use critic: separate in both runs"
         raise ConfigError(f"{where} began with another model. A shared critic is only a head on its model: {advice}")
-    load_state_beside(policy, checkpoint.path, CRITIC_FILE)
+    saving.load_state_beside(policy, checkpoint.path, saving.CRITIC_FILE)
 
 
 class PolicyTrainee(TextTrainee):
@@ -178,15 +170,15 @@ class PolicyTrainee(TextTrainee):
     def restore(self, checkpoint: Checkpoint) -> None:
         algorithm, state, path = self.algorithm, checkpoint.state, checkpoint.path
         of_process = checkpoint.of_process("processes")
-        load_policy_weights(algorithm.policy, path)
-        load_optimizer(algorithm.policy.optimizer, path)
+        saving.load_policy_weights(algorithm.policy, path)
+        saving.load_optimizer(algorithm.policy.optimizer, path)
         algorithm.num_timesteps, algorithm._n_updates = state["num_timesteps"], state["n_updates"]
         algorithm.policy.gradient_steps.guard.n_in_a_row = state["skipped_in_a_row"]
         self.restore_own(checkpoint, of_process)
         set_random_state(of_process["random"])
 
     def save_state(self, folder: Path | None) -> None:
-        save_policy(self.algorithm.policy, folder)
+        saving.save_policy(self.algorithm.policy, folder)
 
     def save_model(self, folder_name: str) -> Path | None:
         policy = self.algorithm.policy
@@ -285,7 +277,7 @@ class OnPolicyTrainee(PolicyTrainee):
     def save_state(self, folder: Path | None) -> None:
         super().save_state(folder)
         partner = self.algorithm.collector.partner
-        if folder is not None and partner is not None and (tensors := gathered(partner.tensors())):
+        if folder is not None and partner is not None and (tensors := saving.gathered(partner.tensors())):
             save_file(tensors, folder / PARTNER_FILE)
 
     def restore_own(self, checkpoint: Checkpoint, of_process: Mapping[str, Any]) -> None:

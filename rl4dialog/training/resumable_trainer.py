@@ -29,14 +29,7 @@ from transformers import (
 from transformers.trainer import TRAINER_STATE_NAME
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.distributed import (
-    all_gather_object,
-    all_reduce,
-    all_reduce_gradients,
-    broadcast,
-    n_processes,
-    process_index,
-)
+from rl4dialog.functional import distributed
 from rl4dialog.policies.saving import load_optimizer
 from rl4dialog.runs.progress import Progress
 from rl4dialog.training.checkpoint import Checkpoint
@@ -132,7 +125,7 @@ class ResumableTrainer(Trainer, TrainerCallback):
             ],
             "lr_scheduler": self.lr_scheduler.state_dict(),
             "scaler": scaler.state_dict() if scaler is not None else None,
-            "random": all_gather_object(random_state()),
+            "random": distributed.all_gather_object(random_state()),
             "epoch_random": self._epoch_random,
         }
 
@@ -145,7 +138,7 @@ class ResumableTrainer(Trainer, TrainerCallback):
         self._progress = Progress(self.description, "step", state.max_steps, **steps)
         self._started = time.perf_counter()
         model: Any = self.model
-        broadcast([*model.parameters(), *model.buffers()])
+        distributed.broadcast([*model.parameters(), *model.buffers()])
         if self._checkpoint is None:
             return
         assert self._loop is not None and self._loop.first_random is not None
@@ -156,7 +149,7 @@ class ResumableTrainer(Trainer, TrainerCallback):
 
     def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
         """Keep the random state that decides the order of an epoch's batches, the same in all processes."""
-        torch.set_rng_state(all_gather_object(torch.get_rng_state())[0])
+        torch.set_rng_state(distributed.all_gather_object(torch.get_rng_state())[0])
         self._epoch_random = random_state()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -178,17 +171,17 @@ class ResumableTrainer(Trainer, TrainerCallback):
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Loss of a batch, whose examples are shared by the processes. The last part of a step sums the gradients."""
-        if n_processes() > 1:
+        if distributed.n_processes() > 1:
             if num_items_in_batch is None:
                 what = f"the loss of {type(self.model).__name__} does not accept the number of labelled tokens"
                 raise ConfigError(f"{what}, so it can only be trained in one process")
-            own = torch.arange(process_index(), len(inputs["labels"]), n_processes())
+            own = torch.arange(distributed.process_index(), len(inputs["labels"]), distributed.n_processes())
             if not len(own):  # fewer examples than processes: the gradient of this one is 0
                 own, num_items_in_batch = torch.tensor([0]), num_items_in_batch * math.inf
             inputs = self.rows_of(inputs, own)
-        loss = all_reduce(super().training_step(model, inputs, num_items_in_batch))
+        loss = distributed.all_reduce(super().training_step(model, inputs, num_items_in_batch))
         if self.accelerator.sync_gradients:
-            all_reduce_gradients(model.parameters())
+            distributed.all_reduce_gradients(model.parameters())
         # transformers sums this up until the next log line. On resume, the first step carries the sum so far.
         carried, self._carried_loss = self._carried_loss, 0.0
         return loss + carried if carried else loss

@@ -7,14 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rl4dialog.core.config import (
-    OfflineConfig,
-    OnPolicyConfig,
-    RewardModelConfig,
-    RunConfig,
-    SupervisedConfig,
-    TurnLevelConfig,
-)
+from rl4dialog.core.config_blocks import RunConfig
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.registry import import_object
 from rl4dialog.functional.distributed import all_gather_object, barrier
@@ -36,12 +29,12 @@ from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.trainee import Trainee
 
 SPLITS = ("val", "test")
-_TRAINEES: dict[type[RunConfig], str] = {
-    OnPolicyConfig: "rl4dialog.training.policy_trainee:OnPolicyTrainee",
-    OfflineConfig: "rl4dialog.training.policy_trainee:OfflineTrainee",
-    SupervisedConfig: "rl4dialog.training.epoch_trainee:SupervisedTrainee",
-    RewardModelConfig: "rl4dialog.training.reward_model.trainee:RewardModelTrainee",
-    TurnLevelConfig: "rl4dialog.training.turn_level.trainee:TurnLevelTrainee",
+_TRAINEES = {
+    "OnPolicyConfig": "rl4dialog.training.policy_trainee:OnPolicyTrainee",
+    "OfflineConfig": "rl4dialog.training.policy_trainee:OfflineTrainee",
+    "SupervisedConfig": "rl4dialog.training.epoch_trainee:SupervisedTrainee",
+    "RewardModelConfig": "rl4dialog.training.reward_model.trainee:RewardModelTrainee",
+    "TurnLevelConfig": "rl4dialog.training.turn_level.trainee:TurnLevelTrainee",
 }
 
 
@@ -84,7 +77,7 @@ class Trainer:
             "run_folder": tracker.run_folder if tracker is not None else None,
         }
         self._configured = ConfiguredCallbacks(build_callbacks(config, toolkit))
-        self.trainee: Trainee = import_object(_TRAINEES[type(config)])(config, tracker, checkpoint)
+        self.trainee: Trainee = import_object(_TRAINEES[type(config).__name__])(config, tracker, checkpoint)
         self._before = self._resume(checkpoint) if checkpoint is not None else None
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation] | None:

@@ -11,17 +11,7 @@ from typing import Any
 from accelerate.utils import is_deepspeed_available
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
-from rl4dialog.catalog import (
-    AlgorithmRegistry,
-    CallbackRegistry,
-    DataPoolRegistry,
-    InfoFnRegistry,
-    OfflineAlgorithmRegistry,
-    PolicyRegistry,
-    TaskRegistry,
-    TurnAlgorithmRegistry,
-    TurnPolicyRegistry,
-)
+from rl4dialog import catalog
 from rl4dialog.core.config import (
     OfflineConfig,
     OnPolicyConfig,
@@ -55,8 +45,8 @@ from rl4dialog.training.turn_level.environments import check_fits, check_turn_le
 
 def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool = False) -> None:
     """Check a callback of the config, without building it."""
-    CallbackRegistry.check(id, args, where)
-    component = CallbackRegistry.resolve(id)
+    catalog.CallbackRegistry.check(id, args, where)
+    component = catalog.CallbackRegistry.resolve(id)
     if inspect.isclass(component) and not issubclass(component, BaseCallback):
         raise ConfigError(f"callback {id!r} must derive from stable_baselines3.common.callbacks.BaseCallback")
     if not _is_ours(component):
@@ -70,7 +60,7 @@ def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool 
 
 def check_without_rollouts(id: str, args: Mapping[str, Any], where: str) -> None:
     """Check that a callback is useful in a supervised run."""
-    component = CallbackRegistry.resolve(id)
+    component = catalog.CallbackRegistry.resolve(id)
     if not _is_ours(component) or component.reads_rollouts(args):
         raise ConfigError(
             f"{where}: callback {id!r} acts on rollouts, and alg.id: supervised makes none; use early_stopping, "
@@ -91,7 +81,7 @@ def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple
     """Build the callbacks, by id; they request objects of the toolkit, such as ``evaluations``, by name."""
 
     def build(id: str, args: dict[str, Any] | None = None) -> BaseCallback:
-        built = CallbackRegistry.get(id, args, **toolkit, build_callback=build)
+        built = catalog.CallbackRegistry.get(id, args, **toolkit, build_callback=build)
         return built if isinstance(built, BaseCallback) else ConvertCallback(built)
 
     return [(callback.id, build(callback.id, callback.args)) for callback in config.callbacks]
@@ -106,11 +96,11 @@ _POLICIES = {
 
 def _check_offline(config: OfflineConfig) -> None:
     id, policy_id = config.alg.id, config.alg.policy.id
-    if id in AlgorithmRegistry and id not in OfflineAlgorithmRegistry:
+    if id in catalog.AlgorithmRegistry and id not in catalog.OfflineAlgorithmRegistry:
         raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")
-    check_fits("alg.id", id, OfflineAlgorithmRegistry, TurnAlgorithmRegistry, "env.id: text_generation")
-    check_chosen(config, OfflineAlgorithmRegistry)
-    algorithm, policy = OfflineAlgorithmRegistry.resolve(id), policy_class(config)
+    check_fits("alg.id", id, catalog.OfflineAlgorithmRegistry, catalog.TurnAlgorithmRegistry, "env.id: text_generation")
+    check_chosen(config, catalog.OfflineAlgorithmRegistry)
+    algorithm, policy = catalog.OfflineAlgorithmRegistry.resolve(id), policy_class(config)
     kind = "reranked" if policy.reranked else "guided" if policy.guided else "plain"
     if policy.maskable or kind not in algorithm.policy_kinds:
         needed = ", or ".join(_POLICIES[each] for each in algorithm.policy_kinds)
@@ -139,7 +129,7 @@ def check_components(config: RunConfig) -> None:
     for i, component in enumerate(config.callbacks):
         check_callback(component.id, component.args, f"callbacks[{i}].args")
     for i, component in enumerate(config.logging.info_fns):
-        InfoFnRegistry.check(component.id, component.args, f"logging.info_fns[{i}].args")
+        catalog.InfoFnRegistry.check(component.id, component.args, f"logging.info_fns[{i}].args")
         if component.id in (each.id for each in config.logging.info_fns[:i]):
             raise ConfigError(f"logging.info_fns[{i}]: {component.id} is listed twice; remove one")
     _CHECKS[type(config)](config)
@@ -156,10 +146,10 @@ def check_components(config: RunConfig) -> None:
 
 
 def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:
-    id, args, pool_class = pool.id, pool.args, DataPoolRegistry.resolve(pool.id)
+    id, args, pool_class = pool.id, pool.args, catalog.DataPoolRegistry.resolve(pool.id)
     if "split" in args:
         raise ConfigError(f"{where}.args.split: every run reads all three splits; remove it")
-    DataPoolRegistry.check(id, args, f"{where}.args")
+    catalog.DataPoolRegistry.check(id, args, f"{where}.args")
     if for_reward_model and not hasattr(pool_class, "judged"):
         known = "use rated_dialogues or feedback"
         raise ConfigError(f"{where}.id: {id} has no judgements for alg.id: reward_model; {known}")
@@ -170,7 +160,7 @@ def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_
     if issubclass(pool_class, Mixture):
         for number, inner in enumerate(checked_pools(args["pools"])):
             place = f"{where}.args.pools[{number}]"
-            if DataPoolRegistry.takes(inner.id, "world"):
+            if catalog.DataPoolRegistry.takes(inner.id, "world"):
                 raise ConfigError(f"{place}.id: {inner.id} needs a task, so it cannot be part of a mixture")
             _check_pool(inner, place, for_reward_model)
 
@@ -179,7 +169,7 @@ def _check_text(config: TextConfig) -> None:
     _check_pool(config.datapool)
     check_partner(config)
     if config.task is not None:
-        TaskRegistry.check(config.task.id, config.task.args, "task.args")
+        catalog.TaskRegistry.check(config.task.id, config.task.args, "task.args")
     for registry, id, args, where in metrics_and_rewards(config):
         registry.check(id, args, where)
         config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)
@@ -213,12 +203,12 @@ def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: d
 
 def _check_on_policy(config: OnPolicyConfig) -> None:
     run = f"env.id: {config.env.id}"
-    check_fits("alg.id", config.alg.id, AlgorithmRegistry, TurnAlgorithmRegistry, run)
-    check_fits("alg.policy.id", config.alg.policy.id, PolicyRegistry, TurnPolicyRegistry, run)
+    check_fits("alg.id", config.alg.id, catalog.AlgorithmRegistry, catalog.TurnAlgorithmRegistry, run)
+    check_fits("alg.policy.id", config.alg.policy.id, catalog.PolicyRegistry, catalog.TurnPolicyRegistry, run)
     switch_algorithm(config)
     _check_text(config)
-    check_chosen(config, AlgorithmRegistry)
-    algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
+    check_chosen(config, catalog.AlgorithmRegistry)
+    algorithm, policy = catalog.AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if sharding() == "deepspeed" and not is_deepspeed_available():
         raise ConfigError("the launcher's config selects DeepSpeed, which is not installed: pip install deepspeed")
     if config.env.n_envs % n_processes() == 0:

@@ -7,16 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from rl4dialog import catalog
 from rl4dialog.algorithms.on_policy.ppo import PPO
-from rl4dialog.catalog import (
-    AlgorithmRegistry,
-    CallbackRegistry,
-    DataPoolRegistry,
-    OfflineAlgorithmRegistry,
-    PartnerRegistry,
-    TaskRegistry,
-    TurnAlgorithmRegistry,
-)
 from rl4dialog.core.config import (
     TURN_GOALS,
     OfflineConfig,
@@ -385,7 +377,7 @@ def _values(config: RunConfig) -> dict[str, Any]:
     values["n_iters"] = config.n_iters or None  # a run that only evaluates meets no condition on its length
     for callback in config.callbacks:
         if callback.id == "early_stopping":
-            values["patience"] = {**CallbackRegistry.defaults(callback.id), **callback.args}["patience"]
+            values["patience"] = {**catalog.CallbackRegistry.defaults(callback.id), **callback.args}["patience"]
     kinds: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
         TurnLevelConfig: _of_turn_level,
         TextConfig: _of_text,
@@ -416,11 +408,11 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
     values |= {"evaluation_partner": config.train_evaluation.partner, "has_partner": bool(partners)}
     if config.env is not None:
         values |= {name: getattr(config.env.args, name) for name in (*_OF_ENV, "max_secret_length")}
-    readers = [(DataPoolRegistry, pool.id, "datapool")]
-    readers += [(PartnerRegistry, chosen.id, place) for chosen, place in partners]
+    readers = [(catalog.DataPoolRegistry, pool.id, "datapool")]
+    readers += [(catalog.PartnerRegistry, chosen.id, place) for chosen, place in partners]
     found = [f"{place}.id: {id}" for registry, id, place in readers if registry.takes(id, "world")]
     values |= {"task_readers": found, "has_task": config.task is not None, "pool_id": pool.id}
-    values |= {"known_tasks": ", ".join(TaskRegistry.ids()), "reward_scale": args.get("reward_scale")}
+    values |= {"known_tasks": ", ".join(catalog.TaskRegistry.ids()), "reward_scale": args.get("reward_scale")}
     if pool.id == "wordle":
         role = "player" if args.get("games", "player") == "player" else "suboptimal"
         # Players of the user's own may be made of it.
@@ -431,7 +423,7 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
 
 
 def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
-    registry = OfflineAlgorithmRegistry if isinstance(config, OfflineConfig) else AlgorithmRegistry
+    registry = catalog.OfflineAlgorithmRegistry if isinstance(config, OfflineConfig) else catalog.AlgorithmRegistry
     algorithm, own = registry.resolve(config.alg.id), own_policy_args(config)
     values = {**all_arguments(config), "value_rank_states": config.train_evaluation.value_rank_states}
     values |= {"unmeasured": why_unmeasured(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
@@ -452,9 +444,9 @@ def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
 
 
 def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
-    algorithm, policy, own = AlgorithmRegistry.resolve(config.alg.id), policy_class(config), own_policy_args(config)
-    args, plain = all_arguments(config), config.alg.policy.id.removeprefix("maskable_")
-    block = config.own_generation_block
+    algorithm, policy = catalog.AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
+    own, args, block = own_policy_args(config), all_arguments(config), config.own_generation_block
+    plain = config.alg.policy.id.removeprefix("maskable_")
     values: dict[str, Any] = {"n_envs": config.env.n_envs, "chosen_target_kl": config.alg.args.get("target_kl")}
     values |= {"masks": algorithm.maskable, "has_mask": policy.maskable, "guided": policy.guided}
     values["fitting_policy"] = f"maskable_{plain}" if algorithm.maskable else plain
@@ -472,12 +464,13 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}
     if partner := config.env.args.partner:
         values |= {name: partner.args.get(name) for name in ("opening", "snapshot_every", "latest_share")}
-        values["partner_timeout"] = {**PartnerRegistry.defaults(partner.id), **partner.args}.get("timeout_s")
+        values["partner_timeout"] = {**catalog.PartnerRegistry.defaults(partner.id), **partner.args}.get("timeout_s")
         values["reward_timeout"] = config.reward_fn.timeout_s
     values["turn_factor"] = next((key for key in ("turn_gamma", "turn_gae_lambda") if key in config.alg.args), None)
     values["weightless_rewards"] = _weightless(config.reward_fn.id, config.reward_fn.args, "args")
     values["turns_of_games"] = config.datapool.args.get("max_turns")
-    values["n_prompts"] = {**DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}.get("n_train")
+    pool = config.datapool
+    values["n_prompts"] = {**catalog.DataPoolRegistry.defaults(pool.id), **pool.args}.get("n_train")
     used = {
         f"generation.backend: {config.generation.backend}": config.generation.has_vllm,
         "env.args.bootstrap_truncated": config.env.args.bootstrap_truncated,
@@ -506,15 +499,15 @@ def _of_partners(config: RunConfig) -> Iterator[dict[str, Any]]:
             values["has_secret"] = getattr(found, "secret", None) is not Partner.secret
         yield values
         # A partner and the datapool of its games play by the same rules.
-        pools = {**DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}
-        partners = {**PartnerRegistry.defaults(chosen.id), **chosen.args}
-        rules = getattr(PartnerRegistry.resolve(chosen.id), "rules", ()) if chosen.id == config.datapool.id else ()
-        for rule in rules:
+        pools = {**catalog.DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}
+        partners = {**catalog.PartnerRegistry.defaults(chosen.id), **chosen.args}
+        is_same = chosen.id == config.datapool.id
+        for rule in getattr(catalog.PartnerRegistry.resolve(chosen.id), "rules", ()) if is_same else ():
             yield {"place": place, "rule": rule, "of_partner": partners[rule], "of_datapool": pools[rule]}
 
 
 def _of_turn_level(config: TurnLevelConfig) -> dict[str, Any]:
-    values = {**TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args, "vec_env": config.env.vec_env}
+    values = {**catalog.TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args, "vec_env": config.env.vec_env}
     values |= {"turn_level": True, "shardable": None}
     values |= {"n_composites": config.env.args.get("n_composites"), "action": config.env.args.get("action", "")}
     if config.env.id == "dialogue_acts":

@@ -145,32 +145,28 @@ def _check_first_prompts(outside: OutsidePartner, args: EnvArgs, texts: Texts) -
         side.begin(sample.meta_data or {})
         side.asked([] if args.first_speaker == "partner" else [*given(sample), "a"])
 
-    _check_starts(texts, kind, start)
+    _check_starts(texts.data, texts.data.pools, start, kind)
 
 
-def _check_starts(texts: Texts, kind: Callable[[Sample], Hashable], start: Callable[[Sample], None]) -> None:
-    """Check that one sample of each kind can start a conversation."""
+def _check_starts(
+    data: Data, splits: Iterable[str], start: Callable[[Sample], Any], kind: Callable[[Sample], Hashable] = id
+) -> None:
+    """Check that samples can start a conversation: one of each kind, by default all of them."""
     known = set()
-    for split in texts.data.pools:
-        for sample in texts.data.samples(split):
+    for split in splits:
+        for sample in data.samples(split):
             if (its_kind := kind(sample)) in known:
                 continue
             known.add(its_kind)
             try:
                 start(sample)
             except DataError as error:
-                where = f"sample {sample.id!r} of the {split} split"
-                raise DataError(f"{where} cannot start a conversation: {error}") from error
+                raise DataError(f"sample {sample.id!r} of the {split} split: {error}") from error
 
 
 def check_partners_data(partner: Partner, data: Data, splits: Iterable[str]) -> None:
     """Check that a partner can start a conversation about every sample of these splits."""
-    for split in splits:
-        for sample in data.samples(split):
-            try:
-                partner.reset(sample.meta_data or {}, seed=0)
-            except DataError as error:
-                raise DataError(f"sample {sample.id!r} of the {split} split: {error}") from error
+    _check_starts(data, splits, lambda sample: partner.reset(sample.meta_data or {}, seed=0))
 
 
 def resolve_partner(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
@@ -302,7 +298,7 @@ def check_conversations(config: TextConfig, texts: Texts) -> None:
         prompt = sample.prompt_or_input_text
         return (prompt.opening, prompt.agent_opening, prompt.last_markup) if isinstance(prompt, Prompt) else None
 
-    _check_starts(texts, opening, start)
+    _check_starts(texts.data, texts.data.pools, start, opening)
 
 
 def _check_secrets(config: TextConfig, args: EnvArgs, texts: Texts) -> None:

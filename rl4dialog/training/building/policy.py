@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.cuda import is_bf16_supported
@@ -48,15 +48,15 @@ def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
 
 
 def check_chosen(config: PolicyRunConfig, registry: Registry) -> None:
-    alg = config.alg
-    for where, known, id, args in (
-        ("alg.args", registry, alg.id, alg.args),
-        ("alg.policy.args", PolicyRegistry, alg.policy.id, own_policy_args(config)),
-    ):
-        for name in args:
-            if name in known.provided:
-                raise ConfigError(f"{where}.{name} is set by other parts of the config; remove it")
-        known.check(id, args, where)
+    check_own(registry, config.alg.id, config.alg.args, "alg.args")
+    check_own(PolicyRegistry, config.alg.policy.id, own_policy_args(config), "alg.policy.args")
+
+
+def check_own(registry: Registry, id: str, args: Mapping[str, Any], where: str) -> None:
+    """Check a component whose other arguments, which it cannot be given, come from the rest of the config."""
+    if names := registry.provided.intersection(args):
+        raise ConfigError(f"{where}.{min(names)} is set by other parts of the config; remove it")
+    registry.check(id, args, where)
 
 
 def all_arguments(config: PolicyRunConfig) -> dict[str, Any]:

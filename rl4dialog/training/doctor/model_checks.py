@@ -19,7 +19,7 @@ from rl4dialog.rollouts.talk import talk_of_one_reply
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
 from rl4dialog.training.evaluation import CONSTANT, RANDOM, compute_metrics, trivial_scores
-from rl4dialog.training.memory import MIB
+from rl4dialog.training.memory import MIB, trains_on_gpu
 from rl4dialog.training.supervised import memorised
 from rl4dialog.training.watch import BEST_ADVICE, FIRST_KL_TOLERANCE, already_best
 
@@ -40,8 +40,7 @@ N_METRIC_SAMPLES, N_TRIVIAL_SAMPLES = 4, 500
 def memory(subject: Subject) -> Finding:
     """Compare predicted peak memory with available memory."""
     needed = subject.memory_plan.total / MIB
-    # The device of the run, selected by the same rule as in stable-baselines3.
-    if torch.cuda.is_available() and subject.config.alg.args.get("device", "auto") != "cpu":
+    if trains_on_gpu(subject.config.alg.args):
         there, where = (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()) / MIB, "on the GPU"
     else:
         there, where = available_mib() + resident_mib(), "in main memory"

@@ -15,13 +15,8 @@ from rl4dialog.core.cache import find_cached
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, TextConfig
 from rl4dialog.functional.replies import Replies
 from rl4dialog.training.assembly import Assembly, part
+from rl4dialog.training.building import language_model
 from rl4dialog.training.building.algorithm import build_algorithm
-from rl4dialog.training.building.language_model import (
-    WARM_START,
-    build_language_model,
-    warm_start_facts,
-    warm_start_key,
-)
 from rl4dialog.training.building.policy import all_arguments
 from rl4dialog.training.memory import MemoryPlan, predict_memory
 
@@ -100,12 +95,13 @@ class Subject(Assembly):
         config = self.config
         if self._is_quick:
             raise NotApplicable("it needs the model, which --quick leaves out")
-        model = build_language_model(config.model_copy(update={"warm_start": None}), self.texts)
+        model = language_model.build_language_model(config.model_copy(update={"warm_start": None}), self.texts)
         if config.warm_start is None:
             return model, "as loaded", []
-        if cached := find_cached(WARM_START, warm_start_key(config, model, self.texts)):
-            losses = warm_start_facts(cached).get("held_out_losses", [])
-            return build_language_model(config, self.texts), "after its warm start, which is cached", losses
+        if cached := find_cached(language_model.WARM_START, language_model.warm_start_key(config, model, self.texts)):
+            losses = language_model.warm_start_facts(cached).get("held_out_losses", [])
+            warmed = language_model.build_language_model(config, self.texts)
+            return warmed, "after its warm start, which is cached", losses
         return model, "before its warm start, which is not cached", []
 
     @part

@@ -14,24 +14,7 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.utils import is_masking_supported
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl4dialog.catalog import (
-    AlgorithmRegistry,
-    DataPoolRegistry,
-    EnvRegistry,
-    EstimatorRegistry,
-    NlgRegistry,
-    NluRegistry,
-    PartnerRegistry,
-    PolicyRegistry,
-    RewardFunctionRegistry,
-    SpeakerRegistry,
-    TaskRegistry,
-    TrackerRegistry,
-    TurnAlgorithmRegistry,
-    TurnPolicyRegistry,
-    TurnRewardRegistry,
-    TurnWarmStartRegistry,
-)
+from rl4dialog import catalog
 from rl4dialog.core.config import OF_ONE_KIND, TURN_GOALS, TurnLevelConfig, start_from
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, RL4DialogError
@@ -44,6 +27,7 @@ from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.scores.persona_ranking import PersonaRanking
 from rl4dialog.tasks.turn_goals import chosen_goals
 from rl4dialog.training.building.conversations import check_partners_data, resolve_partner
+from rl4dialog.training.building.policy import check_own
 from rl4dialog.training.building.texts import build_pool
 
 _N_FOR_ORDER = 200  # conversations in which the goals of each turn are compared to find a fixed order
@@ -64,19 +48,19 @@ def _check_turn_goals(config: TurnLevelConfig, run: str) -> None:
     assert pool is not None and partner is not None and speaker is not None and reward is not None
     goals = chosen_goals(config.env.args["goals"], "env.args.goals")
     if speaker.id == "scripted":
-        SpeakerRegistry.get("scripted").check(goals)
+        catalog.SpeakerRegistry.get("scripted").check(goals)
     if "split" in pool.args:
         raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
     for key, registry, chosen, argument, what in (
-        ("datapool", DataPoolRegistry, pool, "world", "needs a task"),
-        ("partner", PartnerRegistry, partner, "world", "needs a task"),
-        ("partner", PartnerRegistry, partner, "own_side", "speaks with the model that a run trains"),
+        ("datapool", catalog.DataPoolRegistry, pool, "world", "needs a task"),
+        ("partner", catalog.PartnerRegistry, partner, "world", "needs a task"),
+        ("partner", catalog.PartnerRegistry, partner, "own_side", "speaks with the model that a run trains"),
     ):
         registry.check(chosen.id, chosen.args, f"{key}.args")
         if registry.takes(chosen.id, argument):
             raise ConfigError(f"{key}.id: {chosen.id} cannot be combined with {run}: it {what}, and there is none")
-    RewardFunctionRegistry.check(reward.id, reward.args, "reward_fn.args")
-    if not RewardFunctionRegistry.takes(reward.id, "pays_now"):
+    catalog.RewardFunctionRegistry.check(reward.id, reward.args, "reward_fn.args")
+    if not catalog.RewardFunctionRegistry.takes(reward.id, "pays_now"):
         raise ConfigError(
             f"reward_fn.id: {reward.id} cannot be combined with {run}, whose rewards are of conversations and are due "
             f"after every turn (they have an argument pays_now); use persona_ranking"
@@ -90,7 +74,7 @@ def _build_goal_parts(config: TurnLevelConfig) -> GoalParts:
     data = Data({split: build_pool(pool.id, {**pool.args, "split": split}) for split in SPLITS}, None)
     estimator = config.estimator or _DEFAULT_ESTIMATOR
     personas = data.personas("partner_persona")
-    ranking = RewardFunctionRegistry.get(reward.id, reward.args, personas=data.personas, pays_now=True)
+    ranking = catalog.RewardFunctionRegistry.get(reward.id, reward.args, personas=data.personas, pays_now=True)
 
     def build_partner(**lengths: int) -> Any:
         built = resolve_partner(partner, **lengths)
@@ -100,10 +84,10 @@ def _build_goal_parts(config: TurnLevelConfig) -> GoalParts:
 
     args: dict[str, Any] = {
         **config.env.args,
-        "speaker": functools.cache(functools.partial(SpeakerRegistry.get, speaker.id, speaker.args)),
+        "speaker": functools.cache(functools.partial(catalog.SpeakerRegistry.get, speaker.id, speaker.args)),
         "partner": functools.cache(build_partner),
         "estimator": functools.cache(
-            functools.partial(EstimatorRegistry.get, estimator.id, estimator.args, personas=personas)
+            functools.partial(catalog.EstimatorRegistry.get, estimator.id, estimator.args, personas=personas)
         ),
         "turn_reward": ranking,
         "outcomes": ranking.ranks if isinstance(ranking, PersonaRanking) else None,
@@ -128,7 +112,7 @@ def _build_goal_envs(split: str, n_envs: int, parts: GoalParts, is_evaluation: b
     return envs
 
 
-_PARTS: dict[str, Registry] = {"nlu": NluRegistry, "tracker": TrackerRegistry, "nlg": NlgRegistry}
+_PARTS = {"nlu": catalog.NluRegistry, "tracker": catalog.TrackerRegistry, "nlg": catalog.NlgRegistry}
 # Blocks for `turn_goals` only, with an id to begin with if they are required; rewards exist elsewhere too.
 _OF_GOALS = {
     "datapool": "get_acquainted",
@@ -143,30 +127,27 @@ def check_turn_level(config: TurnLevelConfig) -> None:
     """Check the ids and arguments of algorithm, policy and environment. No environment is built."""
     policy, is_about_goals = config.alg.policy, config.env.id == TURN_GOALS
     run = f"env.id: {config.env.id}"
-    check_fits("alg.id", config.alg.id, TurnAlgorithmRegistry, AlgorithmRegistry, run)
-    check_fits("alg.policy.id", policy.id, TurnPolicyRegistry, PolicyRegistry, run)
+    check_fits("alg.id", config.alg.id, catalog.TurnAlgorithmRegistry, catalog.AlgorithmRegistry, run)
+    check_fits("alg.policy.id", policy.id, catalog.TurnPolicyRegistry, catalog.PolicyRegistry, run)
     chosen: list[tuple[str, Registry, str, dict[str, Any]]] = [
-        ("alg.args", TurnAlgorithmRegistry, config.alg.id, config.alg.args),
-        ("alg.policy.args", TurnPolicyRegistry, policy.id, policy.args),
+        ("alg.args", catalog.TurnAlgorithmRegistry, config.alg.id, config.alg.args),
+        ("alg.policy.args", catalog.TurnPolicyRegistry, policy.id, policy.args),
     ]
-    if config.env.id in EnvRegistry:
-        chosen.append(("env.args", EnvRegistry, config.env.id, config.env.args))
+    if config.env.id in catalog.EnvRegistry:
+        chosen.append(("env.args", catalog.EnvRegistry, config.env.id, config.env.args))
     else:
         _spec(config.env.id)
     _check_blocks(config, run)
-    of_env: dict[str, Registry] = (
-        {"speaker": SpeakerRegistry, "estimator": EstimatorRegistry}
-        if is_about_goals
-        else {"reward_fn": TurnRewardRegistry}
-    )
-    for key, registry in {"task": TaskRegistry, "warm_start": TurnWarmStartRegistry, **of_env, **_PARTS}.items():
+    of_kind = {"task": catalog.TaskRegistry, "warm_start": catalog.TurnWarmStartRegistry, **_PARTS}
+    if is_about_goals:
+        of_kind |= {"speaker": catalog.SpeakerRegistry, "estimator": catalog.EstimatorRegistry}
+    else:
+        of_kind["reward_fn"] = catalog.TurnRewardRegistry
+    for key, registry in of_kind.items():
         if (block := getattr(config, key)) is not None:
             chosen.append((f"{key}.args", registry, block.id, block.args))
     for where, registry, id, args in chosen:
-        for name in args:
-            if name in registry.provided:
-                raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
-        registry.check(id, args, where)
+        check_own(registry, id, args, where)
     if is_about_goals:
         _check_turn_goals(config, run)
 
@@ -184,7 +165,7 @@ def _check_blocks(config: TurnLevelConfig, run: str) -> None:
     if config.reward_fn is not None and "turn_reward" not in accepted:
         raise ConfigError(f"reward_fn cannot be combined with {run}, which pays its own reward")
     if (config.task is not None) != ("task" in accepted):
-        known = ", ".join(TaskRegistry.ids())
+        known = ", ".join(catalog.TaskRegistry.ids())
         raise ConfigError(
             f"the key 'task' is missing, which {run} needs (known: {known})"
             if config.task is None
@@ -201,9 +182,10 @@ def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str)
 
 def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
     """Build the environments, the policy and the algorithm, with changes of arguments that the algorithm has."""
-    algorithm = TurnAlgorithmRegistry.resolve(config.alg.id)
-    accepted = {name: value for name, value in changes.items() if name in TurnAlgorithmRegistry.defaults(config.alg.id)}
-    build_policy = TurnPolicyRegistry.get(config.alg.policy.id, config.alg.policy.args)
+    registry, id = catalog.TurnAlgorithmRegistry, config.alg.id
+    algorithm, defaults = registry.resolve(id), registry.defaults(id)
+    accepted = {name: value for name, value in changes.items() if name in defaults}
+    build_policy = catalog.TurnPolicyRegistry.get(config.alg.policy.id, config.alg.policy.args)
     vec_env, fingerprint = _build_train_envs(config)
     try:
         policy, policy_kwargs = build_policy(vec_env.observation_space)
@@ -225,7 +207,7 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
 def warm_start(config: TurnLevelConfig, algorithm: Any) -> None:
     """Fit the policy to demonstrations before RL, if the config wants it."""
     if config.warm_start is not None:
-        TurnWarmStartRegistry.get(config.warm_start.id, config.warm_start.args)(algorithm)
+        catalog.TurnWarmStartRegistry.get(config.warm_start.id, config.warm_start.args)(algorithm)
 
 
 def has_goal_splits(config: TurnLevelConfig) -> bool:
@@ -252,25 +234,25 @@ def build_evaluation_envs(
 def _env_factory(config: TurnLevelConfig, split: str, keeps_transcripts: bool = False) -> Callable[[], gym.Env]:
     """Return what builds an environment of the run, in any process."""
     env, reward = config.env, config.reward_fn
-    if env.id not in EnvRegistry:
+    if env.id not in catalog.EnvRegistry:
         return functools.partial(gym.make, _spec(env.id), **env.args)
-    build = EnvRegistry.resolve(env.id)
+    build = catalog.EnvRegistry.resolve(env.id)
     provided: dict[str, Any] = {"goal_split": split, "keeps_transcripts": keeps_transcripts}
     if config.task is not None:
-        provided |= {"task": TaskRegistry.resolve(config.task.id), "task_args": config.task.args}
+        provided |= {"task": catalog.TaskRegistry.resolve(config.task.id), "task_args": config.task.args}
     for key, registry in _PARTS.items():
         part = getattr(config, key)
         if part is not None:
             provided[key] = functools.partial(registry.get, part.id, part.args)
     if reward is not None:
-        provided["turn_reward"] = TurnRewardRegistry.get(reward.id, reward.args)
+        provided["turn_reward"] = catalog.TurnRewardRegistry.get(reward.id, reward.args)
     accepted = _parameters(env.id)
     return functools.partial(build, **env.args, **{key: value for key, value in provided.items() if key in accepted})
 
 
 def _parameters(env_id: str) -> Collection[str]:
     """Arguments of an environment of the catalog; none of others."""
-    return inspect.signature(EnvRegistry.resolve(env_id)).parameters if env_id in EnvRegistry else ()
+    return inspect.signature(catalog.EnvRegistry.resolve(env_id)).parameters if env_id in catalog.EnvRegistry else ()
 
 
 def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
@@ -301,7 +283,7 @@ def _spec(id: str) -> Any:
             importlib.import_module(module)
         return gym.spec(name)
     except (gym.error.Error, ImportError) as error:
-        known = ", ".join(EnvRegistry.ids())
+        known = ", ".join(catalog.EnvRegistry.ids())
         raise ConfigError(
             f"env.id: {id} is neither in the catalog ({known}) nor registered with gymnasium: {error}. To use a custom "
             f"environment, list its module under 'imports:'"

@@ -32,13 +32,7 @@ from rl4dialog.core.errors import CheckpointError
 from rl4dialog.core.files import to_plain
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.vectorize import env_states, load_env_states
-from rl4dialog.policies.saving import (
-    OPTIMIZER_FILE,
-    load_plain_policy,
-    optimizer_tensors,
-    restore_optimizer,
-    save_plain_policy,
-)
+from rl4dialog.policies import saving
 from rl4dialog.rollouts.turn_goals.vec_env import PLAYERS, TurnGoalVecEnv
 from rl4dialog.runs.progress import Progress, say
 from rl4dialog.runs.run_folder import MODEL_FOLDER
@@ -48,12 +42,7 @@ from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 from rl4dialog.training.trainee import Trainee
-from rl4dialog.training.turn_level.environments import (
-    build_evaluation_envs,
-    build_turn_level_algorithm,
-    has_goal_splits,
-    warm_start,
-)
+from rl4dialog.training.turn_level import environments
 
 _EXPERIENCE_FILE = "experience.safetensors"
 _OF_THIS_PROCESS = ("start_time", "stop_requested", "_num_timesteps_at_start")
@@ -84,8 +73,8 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
 
 def save_state(algorithm: Any, folder: Path) -> None:
     """Write all arrays and tensors to a folder."""
-    save_plain_policy(algorithm.policy, folder / MODEL_FOLDER)
-    save_file(_trained_beside_policy(algorithm), folder / OPTIMIZER_FILE)
+    saving.save_plain_policy(algorithm.policy, folder / MODEL_FOLDER)
+    save_file(_trained_beside_policy(algorithm), folder / saving.OPTIMIZER_FILE)
     arrays = dict(_named("observations", algorithm._last_obs))
     arrays["episode_starts"] = algorithm._last_episode_starts
     save_arrays(
@@ -97,8 +86,8 @@ def save_state(algorithm: Any, folder: Path) -> None:
 def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
     """Restore the state of a checkpoint in an algorithm built from the same config."""
     state, arrays = checkpoint.state, load_arrays(checkpoint.path / _EXPERIENCE_FILE)
-    load_plain_policy(algorithm.policy, checkpoint.path / MODEL_FOLDER)
-    _restore_trained(algorithm, checkpoint.path / OPTIMIZER_FILE)
+    saving.load_plain_policy(algorithm.policy, checkpoint.path / MODEL_FOLDER)
+    _restore_trained(algorithm, checkpoint.path / saving.OPTIMIZER_FILE)
     for name, value in state["numbers"].items():
         setattr(algorithm, name, value)
     for name, episodes in (("ep_info_buffer", state["episodes"]), ("ep_success_buffer", state["successes"])):
@@ -134,7 +123,7 @@ def _trained_beside_policy(algorithm: Any) -> dict[str, Tensor]:
     found = {name: recursive_getattr(algorithm, name).detach() for name in variables}
     for name in set(modules) - {"policy"}:
         optimizer = recursive_getattr(algorithm, name)
-        found |= {f"{name}/{key}": tensor for key, tensor in optimizer_tensors(optimizer).items()}
+        found |= {f"{name}/{key}": tensor for key, tensor in saving.optimizer_tensors(optimizer).items()}
     return {name: tensor.cpu().contiguous() for name, tensor in sorted(found.items())}
 
 
@@ -145,7 +134,7 @@ def _restore_trained(algorithm: Any, path: Path) -> None:
         recursive_getattr(algorithm, name).data.copy_(saved[name])
     for name in set(modules) - {"policy"}:
         own = {key.removeprefix(f"{name}/"): value for key, value in saved.items() if key.startswith(f"{name}/")}
-        restore_optimizer(recursive_getattr(algorithm, name), own, path)
+        saving.restore_optimizer(recursive_getattr(algorithm, name), own, path)
 
 
 def _replay_rows(algorithm: Any) -> dict[str, np.ndarray]:
@@ -276,14 +265,15 @@ class TurnLevelTrainee(Trainee):
     def __init__(self, config: TurnLevelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
         self._config, self._tracker, self._is_resumed = config, tracker, checkpoint is not None
         self._n_iters = config.n_iters
-        self.algorithm = build_turn_level_algorithm(config)
+        self.algorithm = environments.build_turn_level_algorithm(config)
         # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
         if checkpoint is None:
-            warm_start(config, self.algorithm)
+            environments.warm_start(config, self.algorithm)
         trained = self.algorithm.env
-        val = build_evaluation_envs(config, "val", trained)
-        test = build_evaluation_envs(config, "test", trained) if has_goal_splits(config) else val
+        val = test = environments.build_evaluation_envs(config, "val", trained)
+        if environments.has_goal_splits(config):
+            test = environments.build_evaluation_envs(config, "test", trained)
         self._evaluation_envs = {"val": val, "test": test}
 
     @property
@@ -337,7 +327,7 @@ class TurnLevelTrainee(Trainee):
 
     def save_model(self, folder_name: str) -> Path:
         with self._tracker.run_folder.replacing_folder(folder_name) as folder:
-            save_plain_policy(self.algorithm.policy, folder)
+            saving.save_plain_policy(self.algorithm.policy, folder)
         return self._tracker.run_folder.path(folder_name)
 
     def close(self) -> None:

@@ -202,7 +202,7 @@ def test_kind_follows_from_the_algorithm_or_environment():
         ({"alg": {"id": "dqnn"}}, "unknown turn-level algorithm 'dqnn'; did you mean 'dqn'?"),
         ({"alg": {"id": "dqn", "args": {"train_freq": [1, "episode"]}}}, "alg.args.train_freq: input should be a"),
         ({"alg": {"id": "dqn", "args": {"n_epochs": 1}}}, "turn-level algorithm 'dqn' has no argument 'n_epochs'"),
-        ({"alg": {"id": "dqn", "args": {"seed": 1}}}, "alg.args.seed is decided by the rest of the config"),
+        ({"alg": {"id": "dqn", "args": {"seed": 1}}}, "alg.args.seed is set by other parts of the config"),
         (
             {"alg": {"id": "dqn", "policy": {"id": "mlp_policy", "args": {"net_arch": ["64"]}}}},
             "alg.policy.args.net_arch",

@@ -150,7 +150,7 @@ def trainee_of(algorithm):
 
 def test_steps_that_were_left_out_in_a_row_are_remembered(tmp_path, monkeypatch):
     for name in ("load_policy_weights", "load_optimizer"):
-        monkeypatch.setattr(policy_trainee, name, lambda *_: None)
+        monkeypatch.setattr(policy_trainee.saving, name, lambda *_: None)
     stopped, resumed = make_algorithm(), make_algorithm()
     stopped.policy.gradient_steps.guard.n_in_a_row = 7
     state = json.loads(json.dumps(trainee_of(stopped).capture_state()))

@@ -217,7 +217,7 @@ def goals_config(**overrides):
         ({"env__args__goals": ["pets"]}, "env.args.goals\\[0\\]: unknown goal 'pets'; did you mean 'pet'"),
         ({"env__args__goals": [{"name": "a"}]}, "speaker 'scripted' says the questions of a goal, and 'a' has none"),
         ({"env__args__goals": 3}, "env.args.goals"),
-        ({"env__args__samples": []}, "env.args.samples is decided by the rest of the config; remove it"),
+        ({"env__args__samples": []}, "env.args.samples is set by other parts of the config; remove it"),
         ({"env__vec_env": "blocks"}, "env.vec_env: blocks cannot be combined with env.id: turn_goals"),
         ({"speaker": None}, "the key 'speaker' is missing, which env.id: turn_goals needs \\(such as id: scripted\\)"),
         ({"datapool": None}, "the key 'datapool' is missing"),

@@ -21,7 +21,7 @@ from rl4dialog.runs.run_folder import CONVERSATIONS_FILE, RunFolder
 from rl4dialog.training.callbacks import run as module
 from rl4dialog.training.callbacks.base import EvaluationResult, MetricHistory
 from rl4dialog.training.callbacks.run import CheckpointCallback, ConversationLogCallback
-from rl4dialog.training.checkpoint import CheckpointStore, newest_checkpoint
+from rl4dialog.training.checkpoint import CheckpointStore, best_checkpoint, newest_checkpoint
 from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.policy_trainee import rates_and_shown
 
@@ -132,15 +132,15 @@ def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path, caplog):
     run.callback.on_training_start({}, {})
     run.evaluate(m=math.nan)
     run.evaluate(other=1.0)
-    assert run.store.best is None and run.kept == []
+    assert best_checkpoint(run.folder.root) is None and run.kept == []
     assert "iteration 2 cannot be the best: its evaluation has no m" in caplog.text
     run.evaluate(m=0.5)
     run.evaluate(m=math.nan)
     run.evaluate()
     run.evaluate(m=-math.inf)
-    assert run.store.best == {"iteration": 3, "metric": "m", "value": 0.5}
+    assert best_checkpoint(run.folder.root) == {"iteration": 3, "metric": "m", "value": 0.5}
     run.evaluate(m=0.4)
-    assert run.store.best["iteration"] == 7
+    assert best_checkpoint(run.folder.root)["iteration"] == 7
 
 
 def test_wrong_metric_is_told_before_the_training(tmp_path):
@@ -162,7 +162,7 @@ def test_full_disk_costs_the_mark_and_not_the_run(tmp_path, monkeypatch, caplog)
     monkeypatch.setattr(run_folder_module.os, "replace", full)
     run.evaluate(m=0.6)
     assert "iteration 2 could not be marked as the best" in caplog.text and "No space left" in caplog.text
-    assert run.store.best == {"iteration": 1, "metric": "m", "value": 0.5}
+    assert best_checkpoint(run.folder.root) == {"iteration": 1, "metric": "m", "value": 0.5}
 
 
 def dialogue(id):

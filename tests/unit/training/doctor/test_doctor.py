@@ -130,7 +130,7 @@ def test_problems_come_first_and_passed_checks_are_folded_into_a_line_each():
 
 
 def test_quick_examination_loads_no_model(tmp_path, monkeypatch):
-    load = "rl4dialog.training.doctor.subject.build_language_model"
+    load = "rl4dialog.training.building.language_model.build_language_model"
     monkeypatch.setattr(load, lambda *_: pytest.fail("a model is loaded"))
     config = parse_config(make_config(tmp_path, callbacks=[EARLY], warm_start={"n_epochs": 1}), "test")
     found = examine(Subject(config, tmp_path, quick=True))
