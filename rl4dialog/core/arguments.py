@@ -37,9 +37,8 @@ ErrorRate = Annotated[float, Field(ge=0, lt=1)]
 
 def _variable_name(text: str) -> str:
     if not text.isidentifier():
-        raise PydanticCustomError(
-            HIDDEN_INPUT, "Input should be the name of an environment variable, such as API_KEY, not its value"
-        )
+        what = "the name of an environment variable, such as API_KEY, not its value"
+        raise PydanticCustomError(HIDDEN_INPUT, f"Input should be {what}")
     return text
 
 
@@ -79,12 +78,8 @@ def parameters_of(factory: Callable[..., Any]) -> dict[str, Parameter]:
 
 def check_values(parameters: Mapping[str, Parameter], args: Mapping[str, Any], prefix: str) -> None:
     """Check arguments against types and bounds of :func:`parameters_of`, where known; messages have the prefix."""
-    problems = [
-        f"{prefix}{name}{problem}"
-        for name, value in args.items()
-        if name in parameters and (problem := value_problem(parameters[name], value)) is not None
-    ]
-    if problems:
+    found = {name: value_problem(parameters[name], value) for name, value in args.items() if name in parameters}
+    if problems := [f"{prefix}{name}{problem}" for name, problem in found.items() if problem is not None]:
         raise ConfigError("; ".join(problems))
 
 

@@ -34,7 +34,6 @@ from rl4dialog.core.config_blocks import (
     WarmStartConfig,
     block_of,
     id_of,
-    n_epochs,
 )
 from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
@@ -134,10 +133,8 @@ class TextConfig(RunConfig):
     @classmethod
     def _explain_fp16(cls, value: Any) -> Any:
         if value == "fp16":
-            raise ValueError(
-                "fp16 overflows above 65,504, so it needs a loss scale that skips optimizer steps, which there is not; "
-                "use bf16, which has the range of fp32, or fp32"
-            )
+            why = "overflows above 65,504, so it needs a loss scale that skips optimizer steps, which there is not"
+            raise ValueError(f"fp16 {why}; use bf16, which has the range of fp32, or fp32")
         return value
 
     lora: dict[str, Any] | None = None
@@ -248,10 +245,8 @@ class OnPolicyConfig(PolicyRunConfig):
         n_steps, batch_size, n_envs = self.alg.args.get("n_steps"), self.alg.args.get("batch_size"), self.env.n_envs
         # Values of the wrong type are reported by the check of the algorithm's arguments.
         if is_whole_number(n_steps, 1) and is_whole_number(batch_size, 1) and batch_size > n_steps * n_envs:
-            raise ValueError(
-                f"alg.args.batch_size is {batch_size} agent tokens, but an iteration collects only n_steps * n_envs = "
-                f"{n_steps} * {n_envs} = {n_steps * n_envs}"
-            )
+            collected = f"n_steps * n_envs = {n_steps} * {n_envs} = {n_steps * n_envs}"
+            raise ValueError(f"alg.args.batch_size is {batch_size} agent tokens, but an iteration has only {collected}")
         return self
 
 
@@ -296,11 +291,6 @@ class SupervisedConfig(TextConfig):
         return {"bf16": self.precision == "bf16", **self.alg.training_args}
 
     @property
-    def n_iters(self) -> int:
-        """Number of epochs; with ``max_steps`` at most that many, as it depends on the number of examples."""
-        return n_epochs(self.alg.training_args)
-
-    @property
     def own_generation_block(self) -> GenerationBlock:
         return GenerationBlock("alg.generation_kwargs", self.alg.generation_kwargs or {})
 
@@ -342,11 +332,6 @@ class RewardModelConfig(RunConfig):
     """Judged replies or dialogues."""
     train_evaluation: BatchedEvaluationConfig
     """Evaluations and checkpoints."""
-
-    @property
-    def n_iters(self) -> int:
-        """Number of epochs; with ``max_steps`` at most that many, as it depends on the number of samples."""
-        return n_epochs(self.alg.training_args)
 
     @model_validator(mode="before")
     @classmethod
@@ -437,24 +422,14 @@ class TurnLevelConfig(RunConfig):
         return f"env.id: {id_of(given, 'env')}"
 
 
-KINDS: tuple[type[RunConfig], ...] = (
-    OnPolicyConfig,
-    OfflineConfig,
-    SupervisedConfig,
-    RewardModelConfig,
-    TurnLevelConfig,
-)
+KINDS = (OnPolicyConfig, OfflineConfig, SupervisedConfig, RewardModelConfig, TurnLevelConfig)
 
 OFFLINE = ("awac", "bc", "chai", "cql", "decision_transformer", "filtered_bc", "ilql", "mc_returns", "psi_learning")
 """Ids of the toolkit's algorithms that learn from logged conversations."""
 ON_POLICY = ("a2c", "grpo", "nlpo", "ppo", "reinforce", "rloo", "trpo")
 """Ids of the toolkit's algorithms that learn from rollouts of text."""
-OF_ONE_KIND: dict[str, type[RunConfig]] = {
-    "supervised": SupervisedConfig,
-    "reward_model": RewardModelConfig,
-    **dict.fromkeys(OFFLINE, OfflineConfig),
-    **dict.fromkeys(ON_POLICY, OnPolicyConfig),
-}
+OF_ONE_KIND: dict[str, type[RunConfig]] = {"supervised": SupervisedConfig, "reward_model": RewardModelConfig}
+OF_ONE_KIND |= {**dict.fromkeys(OFFLINE, OfflineConfig), **dict.fromkeys(ON_POLICY, OnPolicyConfig)}
 """Ids of the toolkit's algorithms for language models, with their kind of run."""
 
 
@@ -502,9 +477,8 @@ def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 
         if before is None or id is None or kind_of(config) is kind:
             raise
         problem = str(error).removeprefix(f"{path}: ")
-        raise ConfigError(
-            f"{path} is for {before}; alg.id: {id} needs other keys, so {start_from(id)} ({problem})"
-        ) from error
+        other = f"alg.id: {id} needs other keys, so {start_from(id)} ({problem})"
+        raise ConfigError(f"{path} is for {before}; {other}") from error
     if before != id:
         checked.switch.before, checked.switch.chosen = before, [text.partition("=")[0] for text in overrides]
     if n_variants > 1:

@@ -201,16 +201,12 @@ class EnvArgs(Block):
                 partners = "partner: {id: rules, args: {...}}, or {id: replay} for the utterances of the data"
                 raise ValueError(f"{keys[0]} needs a partner, such as {partners}")
         elif self.prompt_truncation_side == "right":
-            raise ValueError(
-                "prompt_truncation_side: right would cut what the partner said last; conversations lose their oldest "
-                "utterances, so remove it"
-            )
+            cure = "conversations lose their oldest utterances, so remove it"
+            raise ValueError(f"prompt_truncation_side: right would cut what the partner said last; {cure}")
         n_replies = self.max_turns if self.partner_replies is None else len(self.partner_replies)
         if n_replies < self.max_turns - 1:
-            raise ValueError(
-                f"partner_replies has {n_replies} replies, and max_turns: {self.max_turns} needs {self.max_turns - 1}, "
-                f"one between each two of the agent's turns"
-            )
+            needed = f"max_turns: {self.max_turns} needs {self.max_turns - 1}, one between two turns of the agent"
+            raise ValueError(f"partner_replies has {n_replies} replies, and {needed}")
         return self
 
     @property
@@ -529,14 +525,12 @@ class RunConfig(OfAKind):
 
     @property
     def n_iters(self) -> int:
-        """Number of iterations."""
-        return self.train_evaluation.n_iters or 0
-
-
-def n_epochs(training_args: Mapping[str, Any]) -> int:
-    """Number of epochs of transformers' `Trainer`; with ``max_steps`` an upper bound."""
-    n_steps: int = training_args.get("max_steps", -1)
-    return n_steps if n_steps > 0 else math.ceil(training_args.get("num_train_epochs", 3.0))
+        """Number of iterations, which are epochs with transformers' `Trainer`; with ``max_steps`` an upper bound."""
+        args: dict[str, Any] | None = getattr(self.alg, "training_args", None)
+        if args is None:
+            return self.train_evaluation.n_iters or 0
+        n_steps: int = args.get("max_steps", -1)
+        return n_steps if n_steps > 0 else math.ceil(args.get("num_train_epochs", 3.0))
 
 
 def id_of(given: Mapping[str, Any], name: str) -> str | None:

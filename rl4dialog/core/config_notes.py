@@ -44,11 +44,9 @@ def config_notes(config: TextConfig, given: Kwargs) -> list[str]:
 
 def _keys_without_effect(config: TextConfig, given: Kwargs) -> Iterator[str]:
     without_effect = dict(_WITHOUT_EFFECT)
-    without_effect["env.args.context_start_token"] = (
-        "an encoder-decoder's replies start with the decoder_start_token_id of the model's config"
-        if config.is_encoder_decoder
-        else "a decoder-only model continues its prompt"
-    )
+    starts = "an encoder-decoder's replies start with the decoder_start_token_id of the model's config"
+    continues = "a decoder-only model continues its prompt"
+    without_effect["env.args.context_start_token"] = starts if config.is_encoder_decoder else continues
     if config.env is not None:
         if config.env.n_workers is not None and config.env.vec_env in _WITHOUT_BLOCKS:
             without_effect["env.n_workers"] = _WITHOUT_BLOCKS[config.env.vec_env]
@@ -58,17 +56,13 @@ def _keys_without_effect(config: TextConfig, given: Kwargs) -> Iterator[str]:
         # Compares values, not given keys, so that a resolved config, which contains all keys, has the same notes.
         tokenizer_side, side = config.tokenizer.truncation_side, config.env.args.prompt_truncation_side
         if tokenizer_side != side:
-            yield (
-                f"tokenizer.truncation_side: {tokenizer_side} has no effect: env.args.prompt_truncation_side ({side}) "
-                f"is used instead"
-            )
+            instead = f"env.args.prompt_truncation_side ({side}) is used instead"
+            yield f"tokenizer.truncation_side: {tokenizer_side} has no effect: {instead}"
     if config.tokenizer.padding_side != "left":
         without_effect["tokenizer.padding_side"] = "prompts are padded on the left and replies on the right"
     if config.reward_fn is not None and config.reward_fn.id == "nlp_reward":
-        without_effect["reward_fn.args.ref_model"] = (
-            "the reference is the initial policy; NLPReward's KL penalty corresponds to alg.kl_div: {coeff: 0.2, "
-            "target_kl: 0.05}"
-        )
+        ours = "NLPReward's KL penalty corresponds to alg.kl_div: {coeff: 0.2, target_kl: 0.05}"
+        without_effect["reward_fn.args.ref_model"] = f"the reference is the initial policy; {ours}"
     for path, reason in without_effect.items():
         if _at(given, path) is not None:
             yield f"{path} has no effect: {reason}"
@@ -78,11 +72,7 @@ def _defaults(given: Kwargs) -> Iterator[str]:
     """Differing defaults of RL4LMs, reported for configs written for it."""
     if _at(given, "alg.policy.args.apply_model_parallel") is None:
         return
-    left_open = [
-        meaning
-        for paths, meaning in _RL4LMS_DEFAULTS.items()
-        if not any(_at(given, path) is not None for path in paths)
-    ]
+    left_open = [text for paths, text in _RL4LMS_DEFAULTS.items() if all(_at(given, path) is None for path in paths)]
     if left_open:
         yield f"RL4LMs has other defaults for keys that this config does not set: {'; '.join(left_open)}"
 
@@ -90,10 +80,8 @@ def _defaults(given: Kwargs) -> Iterator[str]:
 def _of_both(named: list[GenerationBlock]) -> Iterator[str]:
     for block in named:
         if block.kwargs.get("do_sample") and block.kwargs.get("top_k") is None:
-            yield (
-                f"{block.where} samples without top_k, from the whole vocabulary; RL4LMs then uses transformers' "
-                f"default of 50 (set top_k: 50 to match it, or top_k: 0 to keep the whole vocabulary)"
-            )
+            there = "RL4LMs then uses transformers' default of 50 (set top_k: 50 to match it, or top_k: 0 to keep all)"
+            yield f"{block.where} samples without top_k, from the whole vocabulary; {there}"
             break
     for block in named:
         where, kwargs = block.where, block.kwargs
@@ -110,10 +98,8 @@ def _of_evaluations(config: TextConfig) -> Iterator[str]:
     has_beams = (kwargs.get("num_beams") or 1) != 1
     if has_beams and config.policy_id.startswith("maskable_"):
         how_else = "" if kwargs.get("do_sample") else ", greedily"
-        yield (
-            f"{where}.num_beams is ignored, because NLPO's mask is computed token by token: evaluations decode without "
-            f"beam search{how_else}"
-        )
+        why = "because NLPO's mask is computed token by token: evaluations decode without beam search"
+        yield f"{where}.num_beams is ignored, {why}{how_else}"
     if not has_beams and kwargs.get("do_sample") is None:
         yield f"{where} has no do_sample: evaluations decode greedily, as transformers and RL4LMs do"
     if (kwargs.get("num_return_sequences") or 1) != 1:
@@ -130,27 +116,20 @@ def _of_rollouts(config: TextConfig) -> Iterator[str]:
         if rollouts.kwargs.get("do_sample") is None:
             yield f"{where} has no do_sample: rollouts sample; RL4LMs then decodes greedily, without exploration"
         if wanted is None:
-            yield (
-                f"{where} has no max_new_tokens: replies end after env.args.max_episode_length = {longest} tokens; "
-                f"RL4LMs then uses transformers' default max_length of 20"
-            )
+            end = f"replies end after env.args.max_episode_length = {longest} tokens"
+            yield f"{where} has no max_new_tokens: {end}; RL4LMs then uses transformers' default max_length of 20"
         elif wanted > longest:
-            yield (
-                f"{where}.max_new_tokens is {wanted}, but env.args.max_episode_length ends replies after {longest} "
-                f"tokens"
-            )
+            end = f"env.args.max_episode_length ends replies after {longest} tokens"
+            yield f"{where}.max_new_tokens is {wanted}, but {end}"
         if least > limit:
             yield f"{where}.min_new_tokens is {least}, but replies end after {limit} tokens, so none ends by itself"
         if wanted_of_evaluations > limit:
-            yield (
-                f"{config.evaluation_block.where}.max_new_tokens is {wanted_of_evaluations}, but replies end after "
-                f"{limit} tokens, as in rollouts (env.args.max_episode_length, {where}.max_new_tokens)"
-            )
+            end = f"{limit} tokens, as in rollouts (env.args.max_episode_length, {where}.max_new_tokens)"
+            key = f"{config.evaluation_block.where}.max_new_tokens"
+            yield f"{key} is {wanted_of_evaluations}, but replies end after {end}"
     if config.is_encoder_decoder and any(block.kwargs.get("min_length") for block in (of_evaluations, rollouts)):
-        yield (
-            "generation_kwargs.min_length counts tokens of the reply; transformers, and therefore RL4LMs, also counts "
-            "the start token of an encoder-decoder, so replies there can be one token shorter"
-        )
+        there = "transformers, and therefore RL4LMs, also counts the start token of an encoder-decoder"
+        yield f"generation_kwargs.min_length counts tokens of the reply; {there}, so replies can be one shorter"
 
 
 def _of_supervised(config: TextConfig) -> Iterator[str]:
@@ -166,25 +145,17 @@ def _of_supervised(config: TextConfig) -> Iterator[str]:
         yield "alg.loss_on is reply: only replies are trained on; RL4LMs also trains on prompts (loss_on: all)"
     of_saving = ", ".join(key for key in ("save_total_limit", "save_steps") if args.get(key) is not None)
     if args.get("save_strategy") not in (None, "no"):
-        yield (
-            "alg.training_args.save_strategy writes transformers' own checkpoints, besides those of "
-            "train_evaluation.save_every, which --resume uses"
-        )
+        ours = "those of train_evaluation.save_every, which --resume uses"
+        yield f"alg.training_args.save_strategy writes transformers' own checkpoints, besides {ours}"
     elif of_saving:
-        yield (
-            f"alg.training_args.{of_saving}: no effect without save_strategy (default: no); checkpoints are saved by "
-            "train_evaluation.save_every, in epochs, and the model at the end"
-        )
+        ours = "checkpoints are saved by train_evaluation.save_every, in epochs, and the model at the end"
+        yield f"alg.training_args.{of_saving}: no effect without save_strategy (default: no); {ours}"
     if config.train_evaluation.n_iters is not None:
-        yield (
-            "train_evaluation.n_iters does not set the length of supervised training; alg.training_args."
-            "num_train_epochs or max_steps does"
-        )
+        ours = "alg.training_args.num_train_epochs or max_steps does"
+        yield f"train_evaluation.n_iters does not set the length of supervised training; {ours}"
     if args.get("logging_steps") is not None:
-        yield (
-            "alg.training_args.logging_steps sets how often the loss is logged; RL4LMs also evaluates the val split at "
-            "these steps, while rl4dialog does so every train_evaluation.eval_every epochs"
-        )
+        both = "RL4LMs also evaluates the val split then, and rl4dialog every train_evaluation.eval_every epochs"
+        yield f"alg.training_args.logging_steps sets how often the loss is logged; {both}"
 
 
 def _at(config: Any, path: str) -> Any:

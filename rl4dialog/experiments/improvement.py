@@ -20,7 +20,7 @@ import yaml
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig, parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
 from rl4dialog.core.feedback import counted
-from rl4dialog.core.files import file_hash, json_object, naming_errors, write_json, write_text
+from rl4dialog.core.files import file_hash, json_object, naming_errors, replaced, write_json, write_text
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.types import is_number
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
@@ -164,10 +164,8 @@ class Improvable:
         """Format of the run's prompts."""
         found = format_args(self.config)
         if found is None:
-            raise ConfigError(
-                f"the datapool {self.config.datapool.id!r} of {self.run} has no dialogues, which feedback on "
-                f"conversations needs; improve a run with a datapool of dialogues"
-            )
+            what = f"the datapool {self.config.datapool.id!r} of {self.run} has no dialogues"
+            raise ConfigError(f"{what}, which feedback on conversations needs; improve a run that has some")
         return found
 
     @property
@@ -194,10 +192,8 @@ class Improvable:
 def stage_configs(improvable: Improvable, votes: Votes, with_ppo: bool) -> dict[str, dict[str, Any]]:
     """Make the configs of all stages, in order, with or without a reward model and PPO."""
     if not isinstance(improvable.config, (SupervisedConfig, OnPolicyConfig)):
-        raise ConfigError(
-            f"a run with alg.id: {improvable.config.alg.id} cannot be improved; this needs alg.id: supervised or an "
-            f"algorithm with rollouts, such as ppo"
-        )
+        needed = "this needs alg.id: supervised or an algorithm with rollouts, such as ppo"
+        raise ConfigError(f"a run with alg.id: {improvable.config.alg.id} cannot be improved; {needed}")
     start, found = improvable.model(), {}
     if with_ppo:
         found[REWARD_MODEL] = _reward_model(improvable, votes)
@@ -232,12 +228,8 @@ def _corrections(improvable: Improvable, votes: Votes) -> dict[str, Any]:
         {"share": OLD_SHARE, **config.datapool.model_dump(mode="json")},
         {"id": "feedback", "share": 1, "args": improvable.corrections},
     ]
-    training = {
-        "num_train_epochs": 1,
-        "per_device_train_batch_size": _MIN_BATCH,
-        "learning_rate": _TENTH * _learning_rate(config),
-        "warmup_ratio": 0.05,
-    }
+    training: dict[str, Any] = {"num_train_epochs": 1, "per_device_train_batch_size": _MIN_BATCH, "warmup_ratio": 0.05}
+    training["learning_rate"] = _TENTH * _learning_rate(config)
     return {
         **_common(improvable, improvable.model(), "lora"),
         "datapool": {"id": "mixture", "args": {"pools": pools, "size": n_corrected * (1 + OLD_SHARE)}},
@@ -272,12 +264,8 @@ def _ppo(config: TextConfig, start: str) -> dict[str, Any]:
         sampling = {"do_sample": True, "top_k": 0, **n_tokens}
     n_envs = config.env.n_envs if config.env is not None else 1
     policy = {"id": config.policy_id, "args": {"model_name": start, "generation_kwargs": sampling}}
-    return {
-        "id": "ppo",
-        "args": {"n_steps": math.ceil(_TOKENS_PER_ITERATION / n_envs), **_PPO},
-        "kl_div": dict(_KL),
-        "policy": policy,
-    }
+    args = {"n_steps": math.ceil(_TOKENS_PER_ITERATION / n_envs), **_PPO}
+    return {"id": "ppo", "args": args, "kl_div": dict(_KL), "policy": policy}
 
 
 def _comparison(improvable: Improvable, with_ppo: bool) -> dict[str, Any]:
@@ -349,7 +337,6 @@ def _learning_rate(config: TextConfig) -> float:
 
 
 STATE_FILE = "improve.json"
-_COLLECT = "collect more with rl4dialog select and rl4dialog ui --queue"
 Compare = Callable[[TextConfig, Path, Path, dict[str, object] | None, Path], None]
 """Compares two models: takes the config of the evaluations, the folders of both models, the arguments of the datapool
 of corrections (``None`` if there are none), and the run folder to write.
@@ -404,15 +391,13 @@ def make_plan(
     with_ppo = votes.are_enough or force
     if not with_ppo and not votes.n_corrections:
         n_more = MIN_PREFERENCES - len(votes.preferences)
-        raise DataError(
-            f"{feedback} has {votes}: PPO takes at least {MIN_PREFERENCES} preferences ({n_more} more), and there are "
-            f"no corrections to learn; {_COLLECT}, or pass --force to run PPO anyway"
-        )
+        needed = f"PPO takes at least {MIN_PREFERENCES} preferences ({n_more} more), and there are no corrections"
+        cure = "collect more with rl4dialog select and rl4dialog ui --queue, or pass --force to run PPO anyway"
+        raise DataError(f"{feedback} has {votes}: {needed} to learn; {cure}")
     if with_ppo and votes.n_empty and votes.n_empty == sum(votes.models.values()):
-        raise DataError(
-            f"all {votes.n_empty} judged replies in {feedback} are empty, so a reward model can learn nothing; let the "
-            f"model learn to reply first, with a warm start or from corrections alone"
-        )
+        cure = "let the model learn to reply first, with a warm start or from corrections alone"
+        what = f"all {votes.n_empty} judged replies in {feedback} are empty"
+        raise DataError(f"{what}, so a reward model can learn nothing; {cure}")
     written = stage_configs(improvable, votes, with_ppo)
     for override in overrides:
         _override(written, override)
@@ -420,10 +405,8 @@ def make_plan(
     stages = [Stage(improvable.output / name, written[name], config) for name, config in configs.items()]
     is_single = with_ppo and written[REWARD_MODEL]["alg"].get("ensemble", 1) == 1
     if is_single and written[POLICY]["reward_fn"].get("args", {}).get("std_penalty"):
-        raise ConfigError(  # PPO would find this only after the training of the reward model
-            "reward_model.alg.ensemble is 1, and a single reward model cannot disagree; add "
-            "--set policy.reward_fn.args.std_penalty=0"
-        )
+        why = "a single reward model cannot disagree"  # which PPO would find only after its training
+        raise ConfigError(f"reward_model.alg.ensemble is 1, and {why}; add --set policy.reward_fn.args.std_penalty=0")
     for stage in stages:
         import_and_check(stage.config, stage.config_file)
         refuse_useless(stage.config)
@@ -467,9 +450,8 @@ def write_files(plan: Plan) -> None:
         state = {"run": str(run), "run_hash": file_hash(run / RESULT_FILE), "feedback_hash": file_hash(plan.feedback)}
         write_json(output / STATE_FILE, state)
         if not copy.exists():
-            partial = copy.with_suffix(".tmp")
-            shutil.copyfile(plan.feedback, partial)
-            partial.replace(copy)
+            with replaced(copy) as temporary:
+                shutil.copyfile(plan.feedback, temporary)
         for stage in plan.stages:
             by_hand = train_arguments(stage.config_file, output / "by_hand" / stage.name)
             if stage.name == COMPARISON:
@@ -486,10 +468,9 @@ def _expected(plan: Plan) -> str:
         return f"--force: PPO runs whatever the votes ({counted(n, 'preference')}{few})."
     if plan.has_ppo:
         return "There are enough preferences; the reward model decides after stage 1."
-    return (
-        f"There {'is' if n == 1 else 'are'} {counted(n, 'preference')}, {MIN_PREFERENCES - n} too few: the model "
-        f"learns the {counted(votes.n_corrections, 'correction')} alone, without PPO. --force runs PPO anyway."
-    )
+    few = f"There {'is' if n == 1 else 'are'} {counted(n, 'preference')}, {MIN_PREFERENCES - n} too few"
+    learned = f"the {counted(votes.n_corrections, 'correction')} alone, without PPO"
+    return f"{few}: the model learns {learned}. --force runs PPO anyway."
 
 
 def _described(plan: Plan, stage: Stage) -> str:
@@ -520,10 +501,8 @@ def _override(written: Mapping[str, dict[str, Any]], override: str) -> None:
     """Apply an override, whose path begins with the name of a stage."""
     name, _, rest = override.partition(".")
     if name not in written:
-        raise ConfigError(
-            f"--set {override}: begin with a stage of this plan, such as {next(iter(written))}.seed=1"
-            f"{nearest_hint(name, written)} (there are: {', '.join(written)})"
-        )
+        stages = f"{next(iter(written))}.seed=1{nearest_hint(name, written)} (there are: {', '.join(written)})"
+        raise ConfigError(f"--set {override}: begin with a stage of this plan, such as {stages}")
     apply_overrides(written[name], [rest])
 
 
@@ -540,16 +519,13 @@ def _check_same_feedback(improvable: Improvable, feedback: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{output / STATE_FILE} is damaged ({error}); choose another --output") from error
     if then[:2] != (improvable.run, file_hash(improvable.run / RESULT_FILE)):
-        raise ConfigError(
-            f"{output} improves the run {then[0]}, and {improvable.run} is another one or was trained further since; "
-            f"choose another --output"
-        )
+        what = f"{improvable.run} is another one or was trained further since"
+        raise ConfigError(f"{output} improves the run {then[0]}, and {what}; choose another --output")
     if then[2] != file_hash(feedback):
-        raise ConfigError(
-            f"{feedback} has changed since the improvement in {output} was started (then: "
-            f"{read_votes(output / FEEDBACK_FILE)}; now: {read_votes(feedback)}). To learn from the new feedback, "
-            f"choose another --output; to continue with the old one, pass --feedback {output / FEEDBACK_FILE}"
-        )
+        old = output / FEEDBACK_FILE
+        changed = f"since the improvement was started (then: {read_votes(old)}; now: {read_votes(feedback)})"
+        cure = f"To learn from it, choose another --output; to continue with the old one, pass --feedback {old}"
+        raise ConfigError(f"{feedback} has changed {changed}. {cure}")
 
 
 def _check_same_config(stage: Stage) -> None:
@@ -557,10 +533,9 @@ def _check_same_config(stage: Stage) -> None:
     if stage.name == COMPARISON or not stage.config_file.exists() or not (stage.folder / CONFIG_FILE).exists():
         return
     if changed := changes(load_yaml(stage.config_file), stage.written):
-        raise ConfigError(
-            f"the stage {stage.name} was started with another config: {changed[0][1]} ({len(changed)} keys differ). "
-            f"Pass the same --set and --force, or another --output"
-        )
+        first = f"{changed[0][1]} ({len(changed)} keys differ)"
+        cure = "Pass the same --set and --force, or another --output"
+        raise ConfigError(f"the stage {stage.name} was started with another config: {first}. {cure}")
 
 
 def improve(plan: Plan, compare: Compare) -> Path:
@@ -574,10 +549,9 @@ def improve(plan: Plan, compare: Compare) -> Path:
             continue
         if stage.name == COMPARISON:
             if learned is None:
-                raise ConfigError(
-                    f"the reward model ranks {verdict}, which is no better than a coin, and there are no corrections, "
-                    f"so nothing can be learned; collect more votes, or pass --force to run PPO anyway"
-                )
+                why = f"the reward model ranks {verdict}, which is no better than a coin, and there are no corrections"
+                cure = "collect more votes, or pass --force to run PPO anyway"
+                raise ConfigError(f"{why}, so nothing can be learned; {cure}")
             _compare(plan, stage, learned, compare)
             continue
         train_stage(stage)

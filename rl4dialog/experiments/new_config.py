@@ -59,10 +59,8 @@ class Table:
 def read_table(path: Path, prompt: str | None = None, reply: str | None = None) -> Table:
     """Read the beginning of a table, and guess which columns have prompts and replies, if they are not given."""
     if table_suffix(path) not in _POOLS:
-        raise DataError(
-            f"{path} must be a .csv, .tsv, .jsonl or .json file; for other data, set the datapool of a config by hand "
-            f"(see docs/datapools.md)"
-        )
+        cure = "for other data, set the datapool of a config by hand (see docs/datapools.md)"
+        raise DataError(f"{path} must be a .csv, .tsv, .jsonl or .json file; {cure}")
     rows = [*itertools.islice(read_rows(path), _N_READ)]
     if not rows:
         raise DataError(f"{path} has no rows; it needs one for each prompt")
@@ -97,10 +95,9 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
     """Write a commented config, named in its commands. The default reward is METEOR, or without replies a length."""
     is_tiny = model.startswith("builtin/tiny-")
     if is_tiny and not table.has_replies:
-        raise ConfigError(
-            f"{model} has random weights, so it first has to learn replies, but {table.path} has none; give the column "
-            f"with replies (--reply), or a pretrained model (--model)"
-        )
+        cure = "give the column with replies (--reply), or a pretrained model (--model)"
+        why = f"{model} has random weights, so it first has to learn replies"
+        raise ConfigError(f"{why}, but {table.path} has none; {cure}")
     source = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
     template = Template(source, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
     text = template.render(
@@ -210,10 +207,9 @@ def _guess(path: Path, names: Sequence[str], reply: str | None, rows: Sequence[R
         prompt, reply = pair
     if prompt is None:
         proposed = map(shlex.quote, texts if len(texts) == 2 else ["COLUMN", "COLUMN"])
-        raise DataError(
-            f"the columns of {path} cannot be guessed: it has {', '.join(names)}. Say which one has the prompts, and "
-            f"which one the replies, if there are any: --prompt {next(proposed)} --reply {next(proposed)}"
-        )
+        cure = "Say which one has the prompts, and which one the replies, if there are any"
+        flags = f"--prompt {next(proposed)} --reply {next(proposed)}"
+        raise DataError(f"the columns of {path} cannot be guessed: it has {', '.join(names)}. {cure}: {flags}")
     return prompt, reply
 
 

@@ -59,13 +59,12 @@ def _summarize_split(results: Mapping[int, Mapping[str, Mapping[str, float | Non
     keys = dict.fromkeys(key for result in results.values() for key in (*result["after"], *result["before"]))
     summary: dict[str, Any] = {"before": {}, "after": {}, "change": {}}
     for key in keys:
-        values = {
-            when: {seed: value for seed, each in results.items() if (value := each[when].get(key)) is not None}
+        before, after = (
+            {seed: value for seed, each in results.items() if (value := each[when].get(key)) is not None}
             for when in ("before", "after")
-        }
-        before, after = values["before"], values["after"]
-        values["change"] = {seed: after[seed] - before[seed] for seed in before if seed in after}
-        for when, by_seed in values.items():
+        )
+        change = {seed: after[seed] - before[seed] for seed in before if seed in after}
+        for when, by_seed in zip(summary, (before, after, change), strict=True):
             summary[when][key] = _statistics(by_seed)
     return summary
 

@@ -26,7 +26,7 @@ import torch
 import rl4dialog
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.files import json_object, to_plain, write_text
-from rl4dialog.core.yaml_loader import flatten
+from rl4dialog.core.yaml_loader import differing, flatten
 from rl4dialog.data.pool import Data
 from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder
 from rl4dialog.text.chat_template import parse_time, start_time
@@ -136,12 +136,7 @@ def hardware() -> dict[str, Any]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Compare code, data, weights and machine of two provenances; returns key and both values of each difference."""
-    flat_one, flat_other = (flatten(_comparable(record)) for record in (one, other))
-    return [
-        (key, flat_one.get(key), flat_other.get(key))
-        for key in dict.fromkeys([*flat_one, *flat_other])
-        if flat_one.get(key) != flat_other.get(key)
-    ]
+    return differing(_comparable(one), _comparable(other))
 
 
 def _comparable(record: Mapping[str, Any]) -> dict[str, Any]:

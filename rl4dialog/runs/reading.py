@@ -79,11 +79,8 @@ class Predictions:
     def select(self, rows: Sequence[int]) -> Predictions:
         """Return the given rows, in that order."""
         index = np.asarray(rows, dtype=int)
-        columns = {
-            each.name: [column[row] for row in rows] if (column := getattr(self, each.name)) else []
-            for each in fields(self)
-            if each.name != "scores"
-        }
+        names = [each.name for each in fields(self) if each.name != "scores"]
+        columns = {name: [column[row] for row in rows] if (column := getattr(self, name)) else [] for name in names}
         return Predictions(**columns, scores={key: values[index] for key, values in self.scores.items()})
 
     @property

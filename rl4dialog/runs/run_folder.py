@@ -32,6 +32,7 @@ from rl4dialog.core.files import (
     write_json,
 )
 from rl4dialog.core.pretrained import PRIOR_ONLY
+from rl4dialog.runs.trust import arguments_of
 
 _logger = logging.getLogger(__name__)
 CONFIG_FILE = "config.json"
@@ -207,15 +208,11 @@ class RunFolder:
 
     def _set_aside(self, overwrite: bool) -> None:
         if not overwrite:
-            raise RunFolderError(
-                f"the run folder {self.root} already exists and is not empty; pass --resume to continue that run, "
-                f"--overwrite to replace it, or choose another --experiment_name"
-            )
+            cure = "pass --resume to continue that run, --overwrite to replace it, or choose another --experiment_name"
+            raise RunFolderError(f"the run folder {self.root} already exists and is not empty; {cure}")
         if not (self.root / CONFIG_FILE).is_file():
-            raise RunFolderError(
-                f"{self.root} is not empty and contains no {CONFIG_FILE}, so --overwrite does not touch it; choose "
-                f"another --experiment_name"
-            )
+            why = f"is not empty and contains no {CONFIG_FILE}, so --overwrite does not touch it"
+            raise RunFolderError(f"{self.root} {why}; choose another --experiment_name")
         self.path(_MOVING).mkdir()
         for path in _run_files(self.root):
             path.rename(self.path(_MOVING) / path.name)
@@ -246,25 +243,11 @@ def check_not_replaced(root: Path, config: Mapping[str, Any]) -> None:
     """Check that a resolved config does not read files of the run that it is to replace."""
     real_root = Path(os.path.realpath(root))
     own = {path.name for path in _run_files(root)}
-    for key, text in _strings(config):
+    for key, text in ((key, value) for key, *_, value in arguments_of(config) if value and isinstance(value, str)):
         path = Path(os.path.realpath(text.removesuffix(PRIOR_ONLY)))
         if own and (path == real_root or (real_root in path.parents and path.relative_to(real_root).parts[0] in own)):
-            raise RunFolderError(
-                f"{key}: {text} is in the run folder {root}, which the new run would replace; choose another "
-                f"--experiment_name, or copy what it reads out of that folder"
-            )
-
-
-def _strings(obj: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the dotted keys and values of all strings in nested mappings and lists."""
-    if isinstance(obj, str) and obj:
-        yield key, obj
-    elif isinstance(obj, Mapping):
-        for name, value in obj.items():
-            yield from _strings(value, f"{key}.{name}" if key else str(name))
-    elif isinstance(obj, list):
-        for i, value in enumerate(obj):
-            yield from _strings(value, f"{key}[{i}]")
+            cure = "choose another --experiment_name, or copy what it reads out of that folder"
+            raise RunFolderError(f"{key}: {text} is in the run folder {root}, which the new run would replace; {cure}")
 
 
 def _run_files(root: Path) -> list[Path]:
@@ -312,9 +295,8 @@ def _locked(path: Path) -> int:
             return handle
         if not is_locked:
             os.close(handle)
-            raise RunFolderError(
-                f"another process is writing to the run in {path.parent}; wait until it ends, or choose another folder"
-            )
+            cure = "wait until it ends, or choose another folder"
+            raise RunFolderError(f"another process is writing to the run in {path.parent}; {cure}")
         # Another process may have ended and removed the file after it was opened here.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):

@@ -141,10 +141,8 @@ class Tracker:
             metrics = read_metrics(self.run_folder.path(metrics_file), [])[epoch]
             return metrics, json_value(self.run_folder.path(predictions_file).read_bytes())
         except (OSError, ValueError, KeyError, DataError) as error:
-            raise RunFolderError(
-                f"{self.run_folder.root} no longer contains the evaluation of epoch {epoch} in {metrics_file} and "
-                f"{predictions_file} ({error})"
-            ) from error
+            lost = f"the evaluation of epoch {epoch} in {metrics_file} and {predictions_file}"
+            raise RunFolderError(f"{self.run_folder.root} no longer contains {lost} ({error})") from error
 
     def log_players(self, players: Mapping[str, Mapping[str, float]]) -> None:
         """Write ``test_split_players.json``: test metrics of each scripted player."""

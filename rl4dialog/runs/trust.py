@@ -50,10 +50,8 @@ def refuse_code(
     does = [f"execute code on this machine ({', '.join(code)})"] if code else []
     does += [f"use addresses, keys or files outside of its folder ({', '.join(reached)})"] if reached else []
     if does:
-        raise ConfigError(
-            f"the config of the run {run} would {' and '.join(does)}. Review it and pass --trust (trust=True in "
-            f"Python) if you trust it, or override it with --set"
-        )
+        cure = "Review it and pass --trust (trust=True in Python) if you trust it, or override it with --set"
+        raise ConfigError(f"the config of the run {run} would {' and '.join(does)}. {cure}")
 
 
 def remember(config: Mapping[str, Any]) -> None:
@@ -66,7 +64,7 @@ def remember(config: Mapping[str, Any]) -> None:
 
 def outside(config: Mapping[str, Any], trains: bool = True) -> Iterator[tuple[str, bool]]:
     """Yield what a config names outside of its folder, and whether it receives, is sent or is written to anything."""
-    for key, ids, name, value in _arguments({k: v for k, v in config.items() if trains or k not in _OF_TRAINING}):
+    for key, ids, name, value in arguments_of({k: v for k, v in config.items() if trains or k not in _OF_TRAINING}):
         is_address = _RECEIVERS.fullmatch(name) or name in _WRITTEN or (name == "outputs" and value in _TRACKERS)
         is_read = _READ.fullmatch(name) or name in _MODELS or _is_of(ids, name, _READ_BY)
         if not (is_address or is_read) or value in (None, False, "", "none"):
@@ -76,7 +74,7 @@ def outside(config: Mapping[str, Any], trains: bool = True) -> Iterator[tuple[st
             yield f"{key}: {value}", is_address
 
 
-def _arguments(
+def arguments_of(
     node: Any, key: str = "", ids: tuple[str, ...] = (), name: str = ""
 ) -> Iterator[tuple[str, tuple[str, ...], str, Any]]:
     """Yield all values of a config: dotted key, ids of the components around it, name of the argument, value."""
@@ -85,10 +83,10 @@ def _arguments(
         for inner_name, inner in node.items():
             where = f"{key}.{inner_name}" if key else str(inner_name)
             # In a mapping of files, the names are those of splits.
-            yield from _arguments(inner, where, own, name if _READ.fullmatch(name) else str(inner_name))
+            yield from arguments_of(inner, where, own, name if _READ.fullmatch(name) else str(inner_name))
     elif isinstance(node, list):
         for i, inner in enumerate(node):
-            yield from _arguments(inner, f"{key}[{i}]", ids, name)
+            yield from arguments_of(inner, f"{key}[{i}]", ids, name)
     else:
         yield key, ids, name, node
 
@@ -100,7 +98,7 @@ def _is_of(ids: Collection[str], name: str, arguments: Mapping[str, Collection[s
 def _code(config: Mapping[str, Any]) -> Iterator[str]:
     """What a config executes."""
     yield from (f"imports: {name}" for name in config.get("imports") or ())
-    for _, ids, name, value in _arguments(config):
+    for _, ids, name, value in arguments_of(config):
         if _is_of(ids, name, _PROGRAMS) and value not in (None, "random"):  # a choice of text_arena that is no function
             yield f"{next(id for id in reversed(ids) if id in _PROGRAMS)}.{name}: {value}"
     module, is_imported, _ = str((config.get("env") or {}).get("id")).rpartition(":")

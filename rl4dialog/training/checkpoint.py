@@ -21,7 +21,7 @@ from rl4dialog.core.config import RunConfig, TextConfig, parse_config
 from rl4dialog.core.config_blocks import GENERATION_OPTIONS
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.files import json_object, read_manifest, write_manifest
-from rl4dialog.core.yaml_loader import flatten
+from rl4dialog.core.yaml_loader import differing
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.runs.run_folder import (
     CHECKPOINTS_FOLDER,
@@ -240,12 +240,8 @@ def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
 
 def changes(stored: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The keys of two configs that differ, each with a description."""
-    before, now = flatten(stored), flatten(config)
-    return [
-        (key, f"{key} was {before.get(key)!r} and is now {now.get(key)!r}")
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
-    ]
+    found = sorted(differing(stored, config), key=lambda each: each[0])
+    return [(key, f"{key} was {before!r} and is now {now!r}") for key, before, now in found]
 
 
 def stored_config(root: Path) -> RunConfig:

@@ -190,12 +190,8 @@ class SupervisedTrainee(EpochTrainee, TextTrainee):
         # Before the first evaluation, because invalid examples raise an error.
         self.examples = build_supervised_examples(config, self.texts, model.config)
         self.lora = LoRA(model, config.lora) if config.lora is not None else None
-        self.begin_with(
-            *(model, config.n_iters, config.training_args),
-            seed=derive_seed(config.seed, "supervised"),
-            with_val=self.examples.val is not None,
-            by_length=not self.examples.of_dialogues,
-        )
+        chosen = config.n_iters, config.training_args, derive_seed(config.seed, "supervised")
+        self.begin_with(model, *chosen, self.examples.val is not None, not self.examples.of_dialogues)
 
     def generator(self) -> LMActorCriticPolicy:
         return build_inference_policy(self.parts, self.model)

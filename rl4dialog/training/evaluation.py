@@ -433,11 +433,8 @@ class Evaluator:
         if self._conversing is not None:
             return []
         replies = ([each["generated_text"] for each in found.predictions] for found in (before, after))
-        changed = [
-            Example(_utterances(sample), old, new, next(iter(sample.references), ""))
-            for old, new, sample in zip(*replies, self.samples("test"), strict=True)
-            if old != new
-        ]
+        rows = zip(*replies, self.samples("test"), strict=True)
+        changed = [Example(_utterances(s), a, b, next(iter(s.references), "")) for a, b, s in rows if a != b]
         return changed[:: max(1, len(changed) // n)][:n]
 
 

@@ -77,9 +77,8 @@ def train_intent_classifier(
     n_utterances = max([1, *map(len, histories)])
     texts, labels = _texts_and_labels(samples, "train", reads_reply, n_utterances)
     if len(set(labels)) == 1:
-        raise DataError(
-            f"all {len(labels)} samples of split 'train' have the act {ACTS[labels[0]]}: nothing to tell apart"
-        )
+        act = f"the act {ACTS[labels[0]]}: nothing to tell apart"
+        raise DataError(f"all {len(labels)} samples of split 'train' have {act}")
     _texts_and_labels(val_samples, "val")  # report invalid labels before training
     folder = Path(output_dir).expanduser()
     with naming_errors(folder):

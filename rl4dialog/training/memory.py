@@ -297,9 +297,7 @@ def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int) 
         with torch.no_grad():
             model.base_model(input_ids=ids, cache_params=cache, use_cache=True)
         states = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
-        tensors = [
-            each for layer in states for of in (layer.conv_states, layer.recurrent_states) for each in of.values()
-        ]
+        tensors = [t for layer in states for of in (layer.conv_states, layer.recurrent_states) for t in of.values()]
         return _bytes_of(tensor for tensor in tensors if tensor is not None)
     n_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or getattr(config, "d_kv", None)

@@ -133,10 +133,8 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
     if args.get("n_generations"):
         yield "replies per prompt", f"{args['n_generations']}"
     if args.get("baseline") == "prompt":
-        n_of_one, n_prompts = (
-            row_sizes(config, parts.texts, args).n_agent_tokens,
-            len(parts.texts.data.samples("train")),
-        )
+        n_of_one = row_sizes(config, parts.texts, args).n_agent_tokens
+        n_prompts = len(parts.texts.data.samples("train"))
         n_conversations = config.n_iters * max(n_tokens / n_of_one, env.n_envs)
         yield "conversations per prompt", f"at least {n_conversations / n_prompts:.2g} in the run"
     if args.get("batch_size") and args.get("n_epochs"):
@@ -257,9 +255,8 @@ def _check_env(config: TurnLevelConfig) -> None:
     try:
         check_env(envs.envs[0], warn=False)
     except (AssertionError, ValueError) as error:
-        raise ConfigError(
-            f"env.id: {config.env.id} is not a valid environment for stable-baselines3: {error}"
-        ) from error
+        what = "is not a valid environment for stable-baselines3"
+        raise ConfigError(f"env.id: {config.env.id} {what}: {error}") from error
     finally:
         envs.close()
 

@@ -242,9 +242,8 @@ def run_trainer(
     # Who needs a warm-started model may be computing without gradients.
     with unchanged(model), torch.enable_grad():
         try:
-            trainer = trainer_class(
-                loop, model=model, args=args, data_collator=collator, train_dataset=train, eval_dataset=val
-            )
+            sets = {"data_collator": collator, "train_dataset": train, "eval_dataset": val}
+            trainer = trainer_class(loop, model=model, args=args, **sets)
         except (ValueError, TypeError, ImportError) as error:
             raise ConfigError(f"alg.training_args: {error}") from error
         trainer.description = description

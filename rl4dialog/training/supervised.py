@@ -202,10 +202,9 @@ def build_examples(
     if not rows:
         what = "no sample of the datapool has a reference that is not empty"
         if truncation.left_out:
-            what = (
-                f"each of the {len(truncation.left_out)} references has more than the {max_length} tokens that model "
-                f"and tokenizer take; choose a model with more positions, or raise tokenizer.max_length"
-            )
+            cure = "choose a model with more positions, or raise tokenizer.max_length"
+            limit_of = f"the {max_length} tokens that model and tokenizer take"
+            what = f"each of the {len(truncation.left_out)} references has more than {limit_of}; {cure}"
         raise DataError(f"there is nothing to fine-tune on: {what}")
     return [_example(row, in_encoder, loss_on == "all") for row in rows], truncation
 
@@ -354,9 +353,8 @@ def finite_loss(state: Mapping[str, Any], args: TrainingArguments) -> float:
     """Return the mean loss over all steps; for supervised training, in nats per labelled token."""
     loss = float(state["total_loss"] + state["unlogged_loss"]) / max(state["step"], 1)
     if not math.isfinite(loss):
-        raise ConfigError(
-            f"the training diverged: the loss is {loss}; lower learning_rate (it was {args.learning_rate:g})"
-        )
+        cure = f"lower learning_rate (it was {args.learning_rate:g})"
+        raise ConfigError(f"the training diverged: the loss is {loss}; {cure}")
     return loss
 
 
@@ -388,10 +386,8 @@ def memorised(held_out_losses: Sequence[float]) -> str | None:
         return None
     best, n_epochs = held_out_losses.index(lowest), len(held_out_losses) - 1
     when = f"after epoch {best} of {n_epochs}" if best else "before training"
-    return (
-        f"the warm start memorises its data: the loss of val replies was lowest {when} ({lowest:.3g} nats per token) "
-        f"and has risen to {held_out_losses[-1]:.3g}"
-    )
+    risen = f"was lowest {when} ({lowest:.3g} nats per token) and has risen to {held_out_losses[-1]:.3g}"
+    return f"the warm start memorises its data: the loss of val replies {risen}"
 
 
 @torch.no_grad()

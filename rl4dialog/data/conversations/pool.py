@@ -19,7 +19,7 @@ from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.feedback import Feedback, feedback_of
+from rl4dialog.core.feedback import Feedback, of_record
 from rl4dialog.core.files import file_hash
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import SYSTEM_KEY, Dialogue, Sample
@@ -197,7 +197,8 @@ def _lmrl(row: Row) -> Iterator[Record]:
 
 def _feedback(row: Row) -> Iterator[Record]:
     """Feedback: 1 or -1 for a rated reply or conversation, 1 for the better of two replies and for a correction."""
-    feedback = feedback_of({key: value for key, value in row.values.items() if value is not None}, row.place)
+    given = {key: value for key, value in row.values.items() if value is not None}
+    feedback = of_record(given, row.place, Feedback)
     feedback.check_is_no_answer(row.place)
     if feedback.withdrawn:
         return

@@ -186,10 +186,8 @@ def evaluations(run: Path, metric: str) -> list[tuple[int, float]]:
     found = read_metrics(run / f"{SPLIT}_split_metrics.jsonl", [])
     known = sorted({key for metrics in found.values() for key in metrics})
     if found and metric not in known:
-        raise ConfigError(
-            f"--metric: the evaluations have no metric {metric!r}{nearest_hint(metric, known)} "
-            f"(they have: {', '.join(known) or 'none'})"
-        )
+        hint = f"{nearest_hint(metric, known)} (they have: {', '.join(known) or 'none'})"
+        raise ConfigError(f"--metric: the evaluations have no metric {metric!r}{hint}")
     values = {epoch: metrics.get(metric, math.nan) for epoch, metrics in found.items()}
     return [(epoch, value) for epoch, value in values.items() if epoch and not math.isnan(value)]
 

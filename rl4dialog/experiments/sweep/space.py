@@ -39,10 +39,8 @@ def parse_search(texts: Sequence[str]) -> list[Dimension]:
 
 def combinations(dimensions: Sequence[Dimension]) -> list[Values]:
     """All combinations of choices and of whole numbers; the last key varies fastest."""
-    return [
-        dict(zip((d.key for d in dimensions), values, strict=True))
-        for values in itertools.product(*map(_all_values, dimensions))
-    ]
+    keys = [dimension.key for dimension in dimensions]
+    return [dict(zip(keys, values, strict=True)) for values in itertools.product(*map(_all_values, dimensions))]
 
 
 def check_values(read_config: Callable[[Sequence[str]], Any], candidates: Sequence[Values]) -> None:
@@ -123,8 +121,7 @@ def _all_values(dimension: Dimension) -> Sequence[str]:
     if dimension.kind == "choice":
         return dimension.values
     if dimension.kind != "int":
-        raise ConfigError(
-            f"--sampler grid: {dimension.key} is a range of numbers; list values with choice, or use another sampler"
-        )
+        cure = "list values with choice, or use another sampler"
+        raise ConfigError(f"--sampler grid: {dimension.key} is a range of numbers; {cure}")
     low, high = map(int, dimension.values)
     return [str(number) for number in range(low, high + 1)]

@@ -133,10 +133,9 @@ class Study:
         changed = [key for key in settings if earlier.get(key) != settings[key]]
         if changed:
             if any(trial.state.name in ("COMPLETE", "PRUNED", "RUNNING") for trial in study.get_trials(deepcopy=False)):
-                raise ConfigError(
-                    f"the sweep in {self._folder} was started with another {' and '.join(changed)}; continue it with "
-                    f"the same, or start a new one with another --experiment_name"
-                )
+                cure = "continue it with the same, or start a new one with another --experiment_name"
+                started = f"was started with another {' and '.join(changed)}"
+                raise ConfigError(f"the sweep in {self._folder} {started}; {cure}")
             optuna.delete_study(study_name=_STUDY, storage=arguments["storage"])
             study = optuna.create_study(**arguments)
         study.set_user_attr("settings", dict(settings))

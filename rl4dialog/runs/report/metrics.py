@@ -168,15 +168,9 @@ def metric_changes(
         if mean is not None:
             changes.append(MetricChange(f"{key}, mean of the replies", *mean))
     keys = {change.key for change in changes}
-    return [
-        replace(
-            change,
-            direction=direction(change.key, run.config),
-            repeats=tuple(key for key, kept in repeats.items() if kept == change.key),
-        )
-        for change in changes
-        if repeats.get(change.key) not in keys
-    ]
+    repeated = {kept: tuple(key for key, other in repeats.items() if other == kept) for kept in keys}
+    shown = [change for change in changes if repeats.get(change.key) not in keys]
+    return [replace(c, direction=direction(c.key, run.config), repeats=repeated[c.key]) for c in shown]
 
 
 def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predictions | None]:

@@ -448,13 +448,8 @@ def breakable(key: str) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("rl4dialog.runs.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(loader=PackageLoader("rl4dialog.runs.report"), undefined=StrictUndefined, **options)
     dump = partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)
     environment.filters |= {"number": format_number, "yaml": lambda obj: dump(to_plain(obj)), "breakable": breakable}
     return environment

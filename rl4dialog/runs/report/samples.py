@@ -126,11 +126,8 @@ def sample_set(id: str, evaluations: Mapping[str, Predictions], takes_turns: boo
         return None
     repeats = repeated_keys(found)
     keys = [key for key in sort_keys(found) if key not in repeats]
-    varying = [
-        key
-        for key in keys
-        if is_headline(key) and len({score for each in found for score in each.scores.get(key, ())}) > 1
-    ]
+    values = {key: {score for each in found for score in each.scores.get(key, ())} for key in filter(is_headline, keys)}
+    varying = [key for key in values if len(values[key]) > 1]
     of_reward = [key for key in varying if is_of_reward(key)]  # all of them: the reader may want to add them up
     others = sorted((key for key in varying if not is_of_reward(key)), key=lambda key: direction(key) is None)
     shown = [*of_reward, *others[: max(0, _N_SCORES - len(of_reward))]]

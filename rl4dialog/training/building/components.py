@@ -62,10 +62,8 @@ def check_without_rollouts(id: str, args: Mapping[str, Any], where: str) -> None
     """Check that a callback is useful in a supervised run."""
     component = catalog.CallbackRegistry.resolve(id)
     if not _is_ours(component) or component.reads_rollouts(args):
-        raise ConfigError(
-            f"{where}: callback {id!r} acts on rollouts, and alg.id: supervised makes none; use early_stopping, "
-            f"save_best_model or others that act between epochs, with a metric of the val split"
-        )
+        others = "early_stopping, save_best_model or others that act between epochs, with a metric of the val split"
+        raise ConfigError(f"{where}: callback {id!r} acts on rollouts, and this run makes none; use {others}")
 
 
 def _is_ours(component: Any) -> bool:

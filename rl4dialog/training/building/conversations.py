@@ -58,10 +58,8 @@ def _self_play_arguments(
     """Arguments that a partner that is the agent itself gets from the run."""
     who, found = f"partner {chosen.id!r}", texts.data.pools["train"].dialogue_format
     if found is None:
-        raise ConfigError(
-            f"{who} reads prompts in the format of the datapool, and {config.datapool.id!r} has none; use a datapool "
-            f"of dialogues, or another partner"
-        )
+        cure = "use a datapool of dialogues, or another partner"
+        raise ConfigError(f"{who} reads prompts in the datapool's format, and {config.datapool.id!r} has none; {cure}")
     kwargs = chosen.args.get("generation_kwargs") or dict(config.own_generation_block.kwargs)
     settings, positions = answer_settings(who, kwargs), None
     if not config.is_encoder_decoder:
@@ -178,10 +176,8 @@ def resolve_partner(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
     except Exception as error:
         raise ConfigError(f"partner {chosen.id!r} cannot be built: {type(error).__name__}: {error}") from error
     if not isinstance(partner, (Partner, PartnerService)):
-        raise ConfigError(
-            f"partner {chosen.id!r} is a {type(partner).__name__}; it must be a subclass of Partner or PartnerService "
-            f"of rl4dialog.core.protocols"
-        )
+        wanted = "a subclass of Partner or PartnerService of rl4dialog.core.protocols"
+        raise ConfigError(f"partner {chosen.id!r} is a {type(partner).__name__}; it must be {wanted}")
     return partner
 
 
@@ -279,10 +275,9 @@ def check_conversations(config: TextConfig, texts: Texts) -> None:
     if isinstance(config, OnPolicyConfig) and args.once:
         n, needed = len(texts.data.pools["train"]), fewest_conversations(config)
         if n < needed:
-            raise ConfigError(
-                f"env.args.once: the run needs at least {needed:,} samples, one for each conversation, and the train "
-                f"split has {n:,}; use more samples, or fewer iterations, environments or steps"
-            )
+            wanted = f"at least {needed:,} samples, one for each conversation, and the train split has {n:,}"
+            cure = "use more samples, or fewer iterations, environments or steps"
+            raise ConfigError(f"env.args.once: the run needs {wanted}; {cure}")
     _check_partners_data(config, args, texts)
     _check_secrets(config, args, texts)
     rules, lengths = ConversationRules(first_speaker=args.first_speaker), texts.lengths

@@ -42,16 +42,9 @@ def build_offline_algorithm(parts: Assembly) -> Any:
     if algorithm.needs_rewards:
         check_rewards(config, log)
     env = placeholder_env(parts, parts.initial_model, parts.end_of_turn)
-    kwargs = {**policy_kwargs(parts, config), **algorithm.policy_arguments()}
+    arguments = {"policy_kwargs": {**policy_kwargs(parts, config), **algorithm.policy_arguments()}, "seed": config.seed}
     try:
-        built = algorithm(
-            policy_class(config),
-            DummyVecEnv([lambda: env]),
-            log,
-            policy_kwargs=kwargs,
-            seed=config.seed,
-            **config.alg.args,
-        )
+        built = algorithm(policy_class(config), DummyVecEnv([lambda: env]), log, **arguments, **config.alg.args)
     except (AssertionError, TypeError, ValueError) as error:
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
     set_sampler(built.policy, config)
@@ -73,15 +66,10 @@ def build_log(parts: Assembly) -> ConversationLog:
     env, rules = config.env.args if config.env is not None else None, ConversationRules()
     if env is not None:
         rules = ConversationRules(max_partner_length=env.max_partner_length, context_turns=env.context_turns)
-    encoder = ConversationEncoder(
-        parts.end_of_turn,
-        Limits(lengths.prompt, lengths.target, None if env is not None else lengths.total),
-        pool.frame(),
-        rules,
-        tokenizer_hash(parts.tokenizer),
-        join_turns=policy_class(config).joins_turns,
-        in_encoder=config.is_encoder_decoder,
-    )
+    limits = Limits(lengths.prompt, lengths.target, None if env is not None else lengths.total)
+    of_text = parts.end_of_turn, limits, pool.frame(), rules, tokenizer_hash(parts.tokenizer)
+    of_model: dict[str, Any] = {"join_turns": policy_class(config).joins_turns, "in_encoder": config.is_encoder_decoder}
+    encoder = ConversationEncoder(*of_text, **of_model)
     if scorer is None:
         conversations, source = pool.prompted_conversations, pool.source_key
     elif names := names_needing(scorer.parts, "references"):

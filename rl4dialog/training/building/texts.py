@@ -61,12 +61,11 @@ class AskingPool(TextGenPool):
     """The samples of another pool, whose prompts ask for the target return. Its conversations stay as they are."""
 
     def __init__(self, pool: TextGenPool, prefix: ReturnPrefix) -> None:
-        prompts = [
-            asking(sample.prompt_or_input_text, prefix, pool.dialogue_format, pool.end_of_turn) for sample, _ in pool
-        ]
+        form, end = pool.dialogue_format, pool.end_of_turn
+        prompts = [asking(sample.prompt_or_input_text, prefix, form, end) for sample, _ in pool]
         samples = [replace(sample, prompt_or_input_text=text) for (sample, _), text in zip(pool, prompts, strict=True)]
         super().__init__(samples, [weight for _, weight in pool])
-        self.end_of_turn, self.dialogue_format = pool.end_of_turn, pool.dialogue_format
+        self.end_of_turn, self.dialogue_format = end, form
         self.players, self.has_rewards, self.source_key = pool.players, pool.has_rewards, pool.source_key
         self._pool = pool
 
@@ -144,10 +143,8 @@ def _tokenizer_lengths(config: TextConfig, tokenizer: PreTrainedTokenizerBase, d
         return Lengths(_NO_LIMIT, reply, side)
     prompt = min(total, positions - reply) if together and positions is not None else total
     if prompt < 1:
-        raise ConfigError(
-            f"generation_kwargs.max_new_tokens is {reply}, which leaves no room for a prompt in the {positions} "
-            f"positions of {model_name!r}; lower it"
-        )
+        why = f"leaves no room for a prompt in the {positions} positions of {model_name!r}"
+        raise ConfigError(f"generation_kwargs.max_new_tokens is {reply}, which {why}; lower it")
     return Lengths(prompt, reply, side, total=total, turn_end=data.turn_marker or tokenizer.eos_token)
 
 

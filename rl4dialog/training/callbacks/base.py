@@ -106,11 +106,8 @@ class MetricHistory:
 
 def recorded_evaluations(run_folder: RunFolder) -> list[EvaluationResult]:
     """Load the results of a run that is being resumed from its files."""
-    found = [
-        EvaluationResult(record["epoch"], split, record["metrics"])
-        for split in ("val", "test")
-        for record in run_folder.read_jsonl(f"{split}_split_metrics.jsonl")
-    ]
+    records = ((split, r) for split in ("val", "test") for r in run_folder.read_jsonl(f"{split}_split_metrics.jsonl"))
+    found = [EvaluationResult(record["epoch"], split, record["metrics"]) for split, record in records]
     return sorted(found, key=lambda result: result.iteration)
 
 

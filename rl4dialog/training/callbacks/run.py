@@ -76,11 +76,8 @@ class TrackingCallback(IterationCallback):
         self.last = _AfterOthers(self)
 
     def write_rollout(self) -> None:
-        logged = {
-            name: value
-            for name, value in self.logger.name_to_value.items()
-            if not isinstance(value, _MEDIA) and (name not in self._written or value is not self._written[name])
-        }
+        values, old = self.logger.name_to_value.items(), self._written
+        logged = {k: v for k, v in values if not isinstance(v, _MEDIA) and (k not in old or v is not old[k])}
         logged["rollout/ep_rew_mean"] = safe_mean([episode["r"] for episode in self.model.ep_info_buffer or []])
         self._tracker.log_rollout_infos({"iteration": self.iteration, **logged})
         self._rollout, self._rollout_ended = logged, time.perf_counter()

@@ -267,10 +267,9 @@ def logged_conversations(subject: Subject) -> Finding:
     n_agent = int((replies.flat("loss_weights") > 0).sum())
     cut = log.counts.get(CUT_REPLIES, 0) / log.counts[REPLIES]
     dropped = log.counts.get(CONVERSATIONS_WITH_DROPS, 0) / len(log)
-    measured = (
-        f"{len(log):,} conversations, {int(log.n_tokens.sum()):,} tokens of the agent ({n_agent / n_all:.0%} of all); "
-        f"{cut:.1%} of the replies lose their end, {dropped:.1%} of the conversations their first utterances"
-    )
+    size = f"{len(log):,} conversations, {int(log.n_tokens.sum()):,} tokens of the agent ({n_agent / n_all:.0%} of all)"
+    lost = f"{cut:.1%} of the replies lose their end, {dropped:.1%} of the conversations their first utterances"
+    measured = f"{size}; {lost}"
     if notes := log_notes(subject.offline_config, subject.data.pools["train"]):
         return Finding("warn", "; ".join([*notes, measured]), "check the log")
     advice = "raise env.args.max_episode_length for replies, or max_prompt_length for conversations"

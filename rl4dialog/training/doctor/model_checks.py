@@ -246,6 +246,5 @@ def trivial_replies(subject: Subject) -> Finding:
         raise NotApplicable("no metric compares with references, or there are none")
     random = ", ".join(f"{key} {format_number(scores[RANDOM][key])}" for key in keys)
     constant = ", ".join(f"{key} {format_number(scores[CONSTANT][key])} ({texts[key]!r})" for key in keys)
-    return Finding(
-        "pass", f"of {len(samples)} test samples, the reference of another one: {random}; one for all: {constant}"
-    )
+    said = f"the reference of another one: {random}; one for all: {constant}"
+    return Finding("pass", f"of {len(samples)} test samples, {said}")

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 from torch import Tensor, cat, nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
@@ -83,7 +84,7 @@ def comparison_metrics(better: Array, worse: Array, words_of_better: Array, word
         "preference/accuracy": float(correct.mean()),
         "preference/accuracy_of_longer": float(longer.mean()),
         "preference/log_loss": float(np.logaddexp(0.0, -differences).mean()),
-        "preference/calibration_error": calibration_error(_sigmoid(np.abs(differences)), correct),
+        "preference/calibration_error": calibration_error(expit(np.abs(differences)), correct),
     }
 
 
@@ -99,7 +100,7 @@ def rating_metrics(scores: Array, ratings: Array, constant: float | None, rating
     if constant is not None:
         odds = log_odds(constant)
         found["rating/log_loss_of_constant"] = float(np.mean(np.logaddexp(0.0, odds) - ratings * odds))
-    found["rating/calibration_error"] = calibration_error(_sigmoid(scores), ratings)
+    found["rating/calibration_error"] = calibration_error(expit(scores), ratings)
     return found
 
 
@@ -118,10 +119,6 @@ def log_odds(probability: float) -> float:
     """The score whose sigmoid is a probability; that of 0 and 1 is finite."""
     inside = min(max(probability, _EPSILON), 1 - _EPSILON)
     return math.log(inside) - math.log1p(-inside)
-
-
-def _sigmoid(scores: Array) -> Array:
-    return np.exp(-np.logaddexp(0.0, -scores))
 
 
 _logger = logging.getLogger(__name__)
@@ -359,9 +356,7 @@ def build_reward_model(
         if output.bias is not None:
             nn.init.constant_(output.bias, first_score)
     if len(tokenizer) > (n_embeddings := embedding_rows(model)):
-        raise ModelError(
-            f"the tokenizer has {len(tokenizer)} tokens, but {name!r} has only {n_embeddings} embeddings; "
-            f"tokenizer.model_name and alg.model_name do not match"
-        )
+        sizes = f"the tokenizer has {len(tokenizer)} tokens, but {name!r} has only {n_embeddings} embeddings"
+        raise ModelError(f"{sizes}; tokenizer.model_name and alg.model_name do not match")
     model.config.pad_token_id = tokenizer.pad_token_id
     return model

@@ -61,10 +61,8 @@ def _check_turn_goals(config: TurnLevelConfig, run: str) -> None:
             raise ConfigError(f"{key}.id: {chosen.id} cannot be combined with {run}: it {what}, and there is none")
     catalog.RewardFunctionRegistry.check(reward.id, reward.args, "reward_fn.args")
     if not catalog.RewardFunctionRegistry.takes(reward.id, "pays_now"):
-        raise ConfigError(
-            f"reward_fn.id: {reward.id} cannot be combined with {run}, whose rewards are of conversations and are due "
-            f"after every turn (they have an argument pays_now); use persona_ranking"
-        )
+        due = "of conversations and are due after every turn (they have an argument pays_now); use persona_ranking"
+        raise ConfigError(f"reward_fn.id: {reward.id} cannot be combined with {run}, whose rewards are {due}")
 
 
 def _build_goal_parts(config: TurnLevelConfig) -> GoalParts:
@@ -166,11 +164,8 @@ def _check_blocks(config: TurnLevelConfig, run: str) -> None:
         raise ConfigError(f"reward_fn cannot be combined with {run}, which pays its own reward")
     if (config.task is not None) != ("task" in accepted):
         known = ", ".join(catalog.TaskRegistry.ids())
-        raise ConfigError(
-            f"the key 'task' is missing, which {run} needs (known: {known})"
-            if config.task is None
-            else f"task cannot be combined with {run}, which has none"
-        )
+        missing = f"the key 'task' is missing, which {run} needs (known: {known})"
+        raise ConfigError(missing if config.task is None else f"task cannot be combined with {run}, which has none")
 
 
 def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
@@ -197,10 +192,8 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
     except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         vec_env.close()
         hint = "; env.args.action: composite makes actions discrete" if config.env.id == "dialogue_acts" else ""
-        raise ConfigError(
-            f"alg.id: {config.alg.id} cannot be combined with env.id: {config.env.id}, or with these alg.args and "
-            f"alg.policy.args: {error}{hint if 'MultiBinary' in str(error) else ''}"
-        ) from error
+        problem = f"or with these alg.args and alg.policy.args: {error}{hint if 'MultiBinary' in str(error) else ''}"
+        raise ConfigError(f"alg.id: {id} cannot be combined with env.id: {config.env.id}, {problem}") from error
     return built
 
 
@@ -269,9 +262,8 @@ def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
     except RL4DialogError:
         raise
     except Exception as error:
-        raise ConfigError(
-            f"env.id: {env.id} cannot be built with these env.args: {type(error).__name__}: {error}"
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"env.id: {env.id} cannot be built with these env.args: {reason}") from error
     return vectorize([make] * env.n_envs, env.vec_env, env.n_workers), fingerprint
 
 
@@ -284,7 +276,6 @@ def _spec(id: str) -> Any:
         return gym.spec(name)
     except (gym.error.Error, ImportError) as error:
         known = ", ".join(catalog.EnvRegistry.ids())
-        raise ConfigError(
-            f"env.id: {id} is neither in the catalog ({known}) nor registered with gymnasium: {error}. To use a custom "
-            f"environment, list its module under 'imports:'"
-        ) from error
+        problem = f"is neither in the catalog ({known}) nor registered with gymnasium: {error}"
+        cure = "To use a custom environment, list its module under 'imports:'"
+        raise ConfigError(f"env.id: {id} {problem}. {cure}") from error

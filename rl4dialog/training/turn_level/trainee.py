@@ -77,10 +77,8 @@ def save_state(algorithm: Any, folder: Path) -> None:
     save_file(_trained_beside_policy(algorithm), folder / saving.OPTIMIZER_FILE)
     arrays = dict(_named("observations", algorithm._last_obs))
     arrays["episode_starts"] = algorithm._last_episode_starts
-    save_arrays(
-        {name: np.ascontiguousarray(array) for name, array in (arrays | _replay_rows(algorithm)).items()},
-        folder / _EXPERIENCE_FILE,
-    )
+    saved = {name: np.ascontiguousarray(array) for name, array in (arrays | _replay_rows(algorithm)).items()}
+    save_arrays(saved, folder / _EXPERIENCE_FILE)
 
 
 def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
@@ -102,16 +100,12 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
         observations = algorithm.env.transpose_observations(observations)
     for name, observation in _named("observations", observations):
         if not np.array_equal(np.asarray(observation, arrays[name].dtype), arrays[name], equal_nan=True):
-            raise CheckpointError(
-                f"the environments do not return to where they were in {checkpoint.path}: they depend on more than "
-                f"np_random and the actions of an episode. Define state_dict() and load_state_dict() in the "
-                f"environment's class, and register it with EnvRegistry"
-            )
-    algorithm._last_obs = (
-        {name: arrays[f"observations.{name}"] for name in observations}
-        if isinstance(observations, Mapping)
-        else arrays["observations"]
-    )
+            why = "they depend on more than np_random and the actions of an episode"
+            cure = "Define state_dict() and load_state_dict() in the environment's class, registered with EnvRegistry"
+            what = f"the environments do not return to where they were in {checkpoint.path}"
+            raise CheckpointError(f"{what}: {why}. {cure}")
+    is_dict = isinstance(observations, Mapping)
+    algorithm._last_obs = {n: arrays[f"observations.{n}"] for n in observations} if is_dict else arrays["observations"]
     algorithm._last_episode_starts = arrays["episode_starts"]
     algorithm.action_space.np_random.bit_generator.state = state["actions_random"]
     set_random_state(state["random"])
@@ -319,11 +313,8 @@ class TurnLevelTrainee(Trainee):
         restore_state(self.algorithm, checkpoint)
         planned, now = self.algorithm._total_timesteps, self._config.n_iters * self.algorithm.timesteps_per_iteration
         if planned != now and hasattr(self.algorithm, "exploration_schedule"):
-            say(
-                f"note: exploration falls over {now} timesteps from now on, and fell over {planned} before, because "
-                f"train_evaluation.n_iters was changed",
-                on_terminals=True,
-            )
+            what = f"exploration falls over {now} timesteps from now on, and fell over {planned} before"
+            say(f"note: {what}, because train_evaluation.n_iters was changed", on_terminals=True)
 
     def save_model(self, folder_name: str) -> Path:
         with self._tracker.run_folder.replacing_folder(folder_name) as folder:
