@@ -34,7 +34,7 @@ tracker.close()
 """
 
 
-@pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
+@pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio", "tensorboard"])
 def test_missing_package_is_told_with_the_install_line(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(

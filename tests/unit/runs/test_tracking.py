@@ -13,9 +13,8 @@ from stable_baselines3.common import logger as sb3_logger
 from tiny import make_gpt2, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.runs.run_folder import RunFolder
-from rl4dialog.runs.tracking import Tracker, check_outputs
+from rl4dialog.runs.tracking import Tracker
 
 
 @pytest.fixture
@@ -237,10 +236,3 @@ def test_output_that_fails_is_left_out_with_a_warning(tmp_path, caplog):
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "the output json failed and is disabled" in warning
     assert len(tracker.run_folder.read_jsonl("rollout_info.jsonl")) == len(csv_rows(tmp_path)) == 3
-
-
-def test_missing_tensorboard_is_told_before_the_run(monkeypatch):
-    monkeypatch.setattr(sb3_logger, "SummaryWriter", None)
-    check_outputs(["csv", "json", "stdout"])
-    with pytest.raises(ConfigError, match=r"needs the package tensorboard: pip install 'rl4dialog\[tensorboard\]'"):
-        check_outputs(["tensorboard"])
