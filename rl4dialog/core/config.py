@@ -83,9 +83,7 @@ class SupervisedAlgConfig(AlgConfig):
 
 class IterationsEvaluationConfig(TextEvaluationConfig):
     n_iters: int = Field(ge=0)
-    """Number of iterations. Required unless ``alg.id`` is ``supervised`` or ``reward_model``, where an iteration is an
-    epoch.
-    """
+    """Number of iterations. Required unless ``alg.id`` is ``supervised`` or ``reward_model``, which count epochs."""
     value_rank_states: int | None = Field(default=None, ge=10)
     """Algorithms with a critic only: number of states, such as 32, on which each evaluation measures the critic, as the
     metric ``value_rank``. Default: none.
@@ -115,9 +113,7 @@ class TextConfig(RunConfig):
     train_evaluation: TextEvaluationConfig
     """Training length, metrics and checkpoints."""
     reward_fn: RewardConfig | None = None
-    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or
-    offline.
-    """
+    """Reward to increase in training. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
     task: ComponentConfig | None = None
     """World of task-oriented dialogues. Required for ``env.id: dialogue_acts``, ``datapool.id: task_dialogues`` and the
     partner ``agenda_user``.
@@ -233,9 +229,7 @@ class OnPolicyConfig(PolicyRunConfig):
     alg: OnPolicyAlgConfig
     """Algorithm, KL penalty and policy."""
     reward_fn: RewardConfig
-    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or
-    offline.
-    """
+    """Reward to increase in training. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
     env: EnvConfig
     """Environments. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
 
@@ -393,9 +387,7 @@ class TurnLevelConfig(RunConfig):
     partner ``agenda_user``.
     """
     reward_fn: ComponentConfig | None = None
-    """Reward of a turn, for environments that take one: ``dialogue_acts``, or a reward of conversations for
-    ``turn_goals``.
-    """
+    """Reward of a turn, for ``env.id: dialogue_acts``, or a reward of conversations, for ``turn_goals``."""
     datapool: ComponentConfig | None = None
     """``env.id: turn_goals`` only: personas, and how conversations begin."""
     speaker: ComponentConfig | None = None
@@ -403,9 +395,7 @@ class TurnLevelConfig(RunConfig):
     partner: ComponentConfig | None = None
     """``env.id: turn_goals`` only: conversation partner."""
     estimator: ComponentConfig | None = None
-    """``env.id: turn_goals`` only: estimate of the partner's state, which the policy observes. Default:
-    ``bag_of_words``.
-    """
+    """``env.id: turn_goals`` only: estimate of the partner's state for the policy. Default: ``bag_of_words``."""
     nlu: ComponentConfig | None = None
     """``env.id: dialogue_acts`` only: understanding of the user's words. Default: acts reach the agent as acts."""
     tracker: ComponentConfig | None = None

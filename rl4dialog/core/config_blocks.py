@@ -306,9 +306,7 @@ class TrainEvaluationConfig(Block):
     """Training length and checkpoints, of every kind of run."""
 
     n_iters: int | None = Field(default=None, ge=0)
-    """Iterations. Needed by all but ``supervised`` and ``reward_model``, whose iterations are the epochs of
-    ``alg.training_args``.
-    """
+    """Iterations. Needed by all but ``supervised`` and ``reward_model``, which take ``alg.training_args``."""
     eval_every: int = Field(default=10, ge=1)
     """Iterations between evaluations on the val split."""
     save_every: int | None = Field(default=10, ge=1)

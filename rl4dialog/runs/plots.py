@@ -67,9 +67,7 @@ def plain_figure(
     return figure, all_axes
 
 
-def plot_correlations(
-    rating: str, bars: Sequence[tuple[str, float, tuple[float, float]]], output_png: str | Path
-) -> None:
+def plot_correlations(rating: str, bars: Sequence[tuple[str, float, tuple[float, float]]], png: str | Path) -> None:
     """Plot rank correlations with a rating as horizontal bars: name, correlation, and bounds of its interval or NaN."""
     figure, (axes,) = plain_figure(7.0, 1.2 + 0.28 * len(bars))
     for row, (name, value, (low, high)) in enumerate(bars):
@@ -81,7 +79,7 @@ def plot_correlations(
     axes.axvline(0.0, color="gray", linewidth=1)
     axes.set_xlabel(f"Spearman correlation with {rating!r} (gray: length alone)")
     axes.yaxis.grid(False)
-    save_figure(figure, output_png)
+    save_figure(figure, png)
 
 
 def plot_calibration(bins: Sequence[Mapping[str, float]], output_png: str | Path) -> None:

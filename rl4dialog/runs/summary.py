@@ -77,12 +77,12 @@ def print_summary(
     if examples:
         console.print(Text("\nThe same prompts, answered " + " and ".join(labels), style="bold"))
         if console.width >= _MIN_WIDTH_FOR_PROMPT_COLUMN:
-            console.print(_dialogues_table(console, examples, labels, with_prompt=True))
+            console.print(_dialogues_table(console, examples, labels, has_prompt=True))
         else:
             for example in examples:
                 console.print()
                 console.print(Padding(_listed(example.utterances), (0, 1)))
-                console.print(_dialogues_table(console, [example], labels, with_prompt=False))
+                console.print(_dialogues_table(console, [example], labels, has_prompt=False))
     if conversations:
         console.print(Text("\nConversations from the same samples, " + " and ".join(labels), style="bold"))
     for old, new in conversations:
@@ -154,18 +154,16 @@ def print_players(
     console.print(table)
 
 
-def _dialogues_table(
-    console: Console, examples: Sequence[Example], labels: tuple[str, str], with_prompt: bool
-) -> Table:
+def _dialogues_table(console: Console, examples: Sequence[Example], labels: tuple[str, str], has_prompt: bool) -> Table:
     style = table_style(console)
     table = Table(box=style, show_lines=style is not box.MARKDOWN, expand=True)
     has_gold = any(example.gold for example in examples)
-    for name in (*(["prompt"] if with_prompt else []), *labels, *(["reference"] if has_gold else [])):
+    for name in (*(["prompt"] if has_prompt else []), *labels, *(["reference"] if has_gold else [])):
         table.add_column(name, overflow="fold", ratio=3 if name == "prompt" else 2)
     for example in examples:
         texts = (example.before, example.after, *([example.gold] if has_gold else []))
         replies = [Text(_one_line(reply) or "(nothing)") for reply in texts]
-        table.add_row(*([_listed(example.utterances)] if with_prompt else []), *replies)
+        table.add_row(*([_listed(example.utterances)] if has_prompt else []), *replies)
     return table
 
 

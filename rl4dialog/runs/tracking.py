@@ -286,9 +286,8 @@ class RunLogger:
                 logger.dump(self._n_timesteps or self._iteration)
             except Exception as error:  # never fatal, because the jsonl files are authoritative
                 del loggers[name]
-                logging.getLogger(__name__).warning(
-                    "the output %s failed and is disabled (%s); the jsonl files are complete", name, error
-                )
+                message = "the output %s failed and is disabled (%s); the jsonl files are complete"
+                logging.getLogger(__name__).warning(message, name, error)
 
     def _close_files(self) -> None:
         for logger in self._files.values():

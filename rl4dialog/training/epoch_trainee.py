@@ -46,19 +46,13 @@ class EpochTrainee(Trainee):
     model: PreTrainedModel
 
     def begin_with(
-        self,
-        model: PreTrainedModel,
-        n_iters: int,
-        training_args: Mapping[str, Any],
-        seed: int,
-        with_val: bool,
-        by_length: bool = True,
+        self, model: PreTrainedModel, args: Mapping[str, Any], seed: int, with_val: bool, by_length: bool = True
     ) -> None:
         """Set what is trained, once it is built, and how."""
-        self.model, self._n_iters = model, n_iters
+        self.model = model
         folder = str(self._tracker.run_folder.path(CHECKPOINTS_FOLDER)) if self._tracker is not None else ""
         folder = all_gather_object(folder)[0]
-        self._args = supervised.build_training_arguments(training_args, folder, seed, with_val, by_length)
+        self._args = supervised.build_training_arguments(args, folder, seed, with_val, by_length)
         self._use_cache = getattr(model.config, "use_cache", None)
         self._n_done, self.num_timesteps = 0, 0
         self.logger = Logger(folder=None, output_formats=[])
@@ -190,8 +184,8 @@ class SupervisedTrainee(EpochTrainee, TextTrainee):
         # Before the first evaluation, because invalid examples raise an error.
         self.examples = build_supervised_examples(config, self.texts, model.config)
         self.lora = LoRA(model, config.lora) if config.lora is not None else None
-        chosen = config.n_iters, config.training_args, derive_seed(config.seed, "supervised")
-        self.begin_with(model, *chosen, self.examples.val is not None, not self.examples.of_dialogues)
+        seed, with_val = derive_seed(config.seed, "supervised"), self.examples.val is not None
+        self.begin_with(model, config.training_args, seed, with_val, not self.examples.of_dialogues)
 
     def generator(self) -> LMActorCriticPolicy:
         return build_inference_policy(self.parts, self.model)

@@ -233,13 +233,11 @@ def _by_talk(scores: Sequence[float], talk_of: Sequence[int], n_talks: int) -> l
     return [sum(each) / len(each) if each else math.nan for each in of_talk]
 
 
-def generate_texts(
-    policy: LMActorCriticPolicy, prompts: list[list[int]], generation_kwargs: dict[str, Any] | None
-) -> list[str]:
+def generate_texts(policy: LMActorCriticPolicy, prompts: list[list[int]], kwargs: dict[str, Any] | None) -> list[str]:
     """Generate one batch of replies, as text."""
     ids, mask = padded(prompts, left=True)
     obs = {"prompt_ids": ids.to(policy.device), "prompt_mask": mask.to(policy.device)}
-    replies = policy.generate(obs, **(generation_kwargs or {}))
+    replies = policy.generate(obs, **(kwargs or {}))
     return [policy.end_of_turn.reply_text(ids.tolist()) for ids in replies.per_row("response_ids")]
 
 

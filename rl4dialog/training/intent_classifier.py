@@ -188,12 +188,7 @@ class _WordDropout:
 
 
 def _fit(
-    model: Any,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: list[str],
-    labels: list[int],
-    settings: ClassifierSettings,
-    seed: int,
+    model: Any, tokenizer: Any, texts: list[str], labels: list[int], settings: ClassifierSettings, seed: int
 ) -> None:
     max_length = min(MAX_TOKENS, tokenizer.model_max_length)
     encoded = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 
 from rl4dialog.core.errors import RunInterrupted
 
@@ -34,9 +34,7 @@ class StopSignals:
             self._before = {number: signal.signal(number, self._receive) for number in _SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
             outer = getattr(handler, "__self__", None)

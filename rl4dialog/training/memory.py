@@ -50,9 +50,7 @@ class PassSizes:
     n_trunks: int = 1  # models that read the rows: policy, and a separate critic
 
 
-def predict_activations(
-    architecture: Callable[[], PreTrainedModel], sizes: PassSizes, gradient_checkpointing: bool
-) -> int:
+def predict_activations(architecture: Callable[[], PreTrainedModel], sizes: PassSizes, recomputes: bool) -> int:
     """Predict the bytes that a pass keeps for its backward pass, plus the needs of that pass."""
     # Unlike meta tensors, fake tensors follow the code paths of the device's kernels.
     with FakeTensorMode(), _FakeExperts():
@@ -60,7 +58,7 @@ def predict_activations(
         trunk_bytes, head_bytes = _activations(fake, sizes)
         # The backward pass of a layer also holds gradients of its activations, or recomputed activations.
         layer_bytes = trunk_bytes // fake.config.get_text_config().num_hidden_layers
-        if gradient_checkpointing:
+        if recomputes:
             checkpoint_layers(fake)
             trunk_bytes, head_bytes = _activations(fake, sizes)
             layer_bytes *= 2

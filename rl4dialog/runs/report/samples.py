@@ -201,21 +201,19 @@ def _sample(number: int, row: int, evaluations: Mapping[str, Predictions], keys:
     )
 
 
-def _answer(
-    label: str, predictions: Predictions, row: int, evaluations: Sequence[Predictions], keys: Sequence[str]
-) -> Answer:
+def _answer(label: str, own: Predictions, row: int, others: Sequence[Predictions], keys: Sequence[str]) -> Answer:
     """An answer, compared with the first one; the first one with the last."""
-    first = evaluations[0]
-    scores = {key: _score(predictions, key, row) for key in keys}
-    conversation, before = predictions.conversations[row], first.conversations[row]
+    first = others[0]
+    scores = {key: _score(own, key, row) for key in keys}
+    conversation, before = own.conversations[row], first.conversations[row]
     if conversation is None:
-        other = evaluations[-1] if predictions is first else first
-        reply = _clipped(predictions.replies[row])
+        other = others[-1] if own is first else first
+        reply = _clipped(own.replies[row])
         is_changed = reply != _clipped(first.replies[row])
         return Answer(label, scores, is_changed, word_diff(reply, _clipped(other.replies[row])))
     said = list(map(_bubble, conversation.said))
     is_changed = before is None or said != list(map(_bubble, before.said))
-    left = iter(predictions.values[row] if predictions.values else ())
+    left = iter(own.values[row] if own.values else ())
     valued = [each._replace(value=next(left, None)) if each.speaker == SPEAKERS[AGENT] else each for each in said]
     return Answer(label, scores, is_changed, (), valued, ending(conversation), conversation.failures)
 

@@ -120,17 +120,12 @@ def _adapt_groups(config: OnPolicyConfig) -> Sequence[str]:
 
 def _moved_defaults(config: OnPolicyConfig, before: str) -> list[str]:
     """Arguments that are not set and whose values are not those of the algorithm before, without what is off."""
-    old, new = (
-        {
-            name: value
-            for name, value in AlgorithmRegistry.defaults(id).items()
-            if name not in AlgorithmRegistry.resolve(id).no_meaning and name not in AlgorithmRegistry.provided
-        }
-        for id in (before, config.alg.id)
-    )
-    moved = {
-        name: value
-        for name, value in new.items()
-        if name not in config.alg.args and (old[name] != value if name in old else value not in (None, 0, "none"))
-    }
+
+    def defaults(id: str) -> dict[str, Any]:
+        unread = {*AlgorithmRegistry.resolve(id).no_meaning, *AlgorithmRegistry.provided}
+        return {name: value for name, value in AlgorithmRegistry.defaults(id).items() if name not in unread}
+
+    old, new = defaults(before), defaults(config.alg.id)
+    unset = {name: value for name, value in new.items() if name not in config.alg.args}
+    moved = {n: v for n, v in unset.items() if (old[n] != v if n in old else v not in (None, 0, "none"))}
     return [f"{name} {value}" + (f" (was {old[name]})" if name in old else "") for name, value in moved.items()]

@@ -48,13 +48,11 @@ def return_prefix(config: RunConfig) -> ReturnPrefix | None:
     return ReturnPrefix(args["target_return"], args["decimals"])
 
 
-def asking(
-    prompt: str, prefix: ReturnPrefix | None, dialogue_format: DialogueFormat | None, turn_end: str | None
-) -> str:
+def asking(prompt: str, prefix: ReturnPrefix | None, form: DialogueFormat | None, turn_end: str | None) -> str:
     """Let a prompt ask for the target return, unless it already begins with a return."""
     if prefix is None or begins_with_return(prompt):
         return prompt
-    return prefix.prompt(with_turns(prompt, turn_end), dialogue_format)
+    return prefix.prompt(with_turns(prompt, turn_end), form)
 
 
 class AskingPool(TextGenPool):
@@ -73,14 +71,12 @@ class AskingPool(TextGenPool):
         return self._pool.prompted_conversations()
 
 
-def with_own_returns(
-    conversations: Iterable[Dialogue], prefix: ReturnPrefix | None, pool: TextGenPool
-) -> Iterator[Dialogue]:
+def with_own_returns(logged: Iterable[Dialogue], prefix: ReturnPrefix | None, pool: TextGenPool) -> Iterator[Dialogue]:
     """Yield logged conversations behind their returns."""
     if prefix is None:
-        yield from conversations
+        yield from logged
         return
-    for each in conversations:
+    for each in logged:
         assert each.prompt is not None
         yield prefix.dialogue(each, with_turns(each.prompt, pool.end_of_turn), pool.dialogue_format)
 

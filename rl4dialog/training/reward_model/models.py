@@ -124,16 +124,14 @@ def log_odds(probability: float) -> float:
 _logger = logging.getLogger(__name__)
 
 
-def encode_judged(
-    samples: Sequence[Sample], tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> list[dict[str, Any]]:
+def encode_judged(samples: Sequence[Sample], tokenizer: PreTrainedTokenizerBase, limit: int) -> list[dict[str, Any]]:
     """Examples of judgements: ``input_ids`` and ``labels`` (the rating, or 1 for a comparison), and ``worse_ids``."""
     texts = judged_texts(samples)
-    if n_cut := sum(len(ids) > max_length for ids in tokenizer(texts, verbose=False)["input_ids"]):
+    if n_cut := sum(len(ids) > limit for ids in tokenizer(texts, verbose=False)["input_ids"]):
         lost = "beginning" if tokenizer.truncation_side == "left" else "end"
         message = "%d of %d texts are longer than %d tokens and lose their %s"
-        _logger.warning(message, n_cut, len(texts), max_length, lost)
-    encoded = token_ids(texts, tokenizer, max_length)
+        _logger.warning(message, n_cut, len(texts), limit, lost)
+    encoded = token_ids(texts, tokenizer, limit)
     of_worse = iter(encoded[len(samples) :])
     return [
         {"input_ids": ids, "labels": 1.0, "worse_ids": next(of_worse)}

@@ -33,7 +33,7 @@ class RewardModelTrainee(EpochTrainee):
     def __init__(
         self, config: RewardModelConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None
     ) -> None:
-        self._config, self._tracker = config, tracker
+        self._config, self._tracker, self._n_iters = config, tracker, config.n_iters
         self.data, self.tokenizer, self._max_length = models.build_judgements(config)
         self.accept_data(config.datapool.id, self.data, checkpoint)
         self._loss = models.loss_of(config, self.data)
@@ -49,7 +49,7 @@ class RewardModelTrainee(EpochTrainee):
             self.train = [{**each, "weights": own} for each, own in zip(self.train, weights, strict=True)]
         seed = derive_seed(config.seed, "reward_model_training")
         model = cast(PreTrainedModel, self.ensemble)
-        self.begin_with(model, config.n_iters, config.alg.training_args, seed, with_val=True)
+        self.begin_with(model, config.alg.training_args, seed, with_val=True)
 
     def _first_score(self, ratings: Sequence[float]) -> float:
         """What the models predict at first: the mean rating, as log-odds with one more rating of 0.5."""
