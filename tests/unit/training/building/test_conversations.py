@@ -50,7 +50,7 @@ def test_persona_that_leaves_no_room_is_told_with_its_sample(tmp_path):
     form = built("chatml", "byte_level")
     personas = ["i am kind", "i am kind", "i like tea " * 20]
     samples = [Sample(f"s{i}", form.dialogue.prompt(SAID, persona), ["x"]) for i, persona in enumerate(personas)]
-    with pytest.raises(DataError, match=r"sample 's2' of the train split .*no room for a turn in max_prompt_length"):
+    with pytest.raises(DataError, match=r"sample 's2' of the train split: .*no room for a turn in max_prompt_length"):
         check_conversations(config_of(tmp_path), texts_of(samples, form.tokenizer, form.dialogue))
     check_conversations(config_of(tmp_path), texts_of(samples[:2], form.tokenizer, form.dialogue))
 
