@@ -63,7 +63,7 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
             command = next(task) if code is None else task.send(code)
         except StopIteration:
             return
-        process = start_command(command.arguments, None, _shared_cores(n_jobs), command.output)
+        process = start_command(command.arguments, environment=_shared_cores(n_jobs), output=command.output)
         running[process] = task, command
 
     with ending_together(running):
@@ -117,7 +117,10 @@ def run_command(arguments: Sequence[str], folder: Path | None = None, environmen
 
 
 def start_command(
-    arguments: Sequence[str], folder: Path | None, environment: Mapping[str, str], output: Path | None = None
+    arguments: Sequence[str],
+    folder: Path | None = None,
+    environment: Mapping[str, str] = {},
+    output: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start ``rl4dialog`` with arguments, on this console or with its output appended to a file."""
     command = [sys.executable, "-m", "rl4dialog.cli", *arguments]

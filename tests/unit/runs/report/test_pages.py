@@ -38,7 +38,7 @@ def test_state_date_duration_and_device_are_told(tmp_path):
     (tmp_path / "log.txt").write_text(LOG)
     write_json(tmp_path / "provenance.json", {"start_time": "2026-01-02T10:00:00+00:00", "hardware": CPU})
     found = subtitle(read_run(tmp_path), "complete")
-    assert found == ["complete", "2 January 2026, 10:00 UTC", "1 h 2 min", "CPU Epyc, 2 threads"]
+    assert found == ["complete", "2 January 2026, 10:00 UTC", "1 h 02 min", "CPU Epyc, 2 threads"]
     write_json(tmp_path / "provenance.json", {"resumed": [{}, {}]})
     assert subtitle(read_run(tmp_path), "stopped") == ["stopped, resumed 2 times", "1 h 02 min, pauses included"]
 
