@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import Count, Fraction
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.beam_search import Sample
@@ -67,6 +68,8 @@ class LaggingValuesMixin(LMActorCriticPolicy):
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
         super().check_arguments({**args, "reference": "none"})
+        if args.get("reference", "none") != "none":
+            raise ConfigError("alg.policy.args.reference: the reference is the language model itself; remove it")
         cls.guidance_class.from_settings(args.get("guidance"))
 
     @abstractmethod

@@ -108,8 +108,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda warm_start, reads_returns: reads_returns,
          "warm_start imitates all references behind one return, alg.id: {alg_id} each behind its own; remove it"),
         # -- learning from logs; `given` are the arguments of the algorithm in the config
-        (lambda policy_args, n_q_heads: policy_args.get("reference", "none") != "none",
-         "alg.policy.args.reference: the reference is the language model itself; remove it"),
         (lambda reads_log, batch_size, n_steps: batch_size > n_steps,
          "alg.args.batch_size is {batch_size} agent tokens, but an iteration has only {n_steps}"),
         (lambda given, alg_id: alg_id == "filtered_bc"
