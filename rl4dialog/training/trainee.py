@@ -61,11 +61,11 @@ class Trainee(ABC):
             raise CheckpointError(f"{what} (split {', '.join(changed)}): {advice}")
         self._tracker.log_info(f"datapool: {described(data)}")
 
-    def accept_model(self, hash: str, data: Data, checkpoint: Checkpoint | None, advice: str) -> None:
+    def accept_model(self, hash: str, data: Data, checkpoint: Checkpoint | None, what: str, advice: str) -> None:
         """Check that the initial weights are those with which a run began, and record their hash."""
         self._reference_hash = hash
         if checkpoint is not None and checkpoint.state["reference_hash"] != hash:
-            raise CheckpointError(f"the initial model is not that of {checkpoint.path}: {advice}")
+            raise CheckpointError(f"{what} is not that of {checkpoint.path}: {advice}")
         if self._tracker is not None:
             record_contents(self._tracker.run_folder, data, hash)
 
@@ -150,7 +150,8 @@ class TextTrainee(Trainee):
     def build_model(self, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
         """Build the language model, and record the hash of the initial weights."""
         model, advice = self.parts.initial_model, "restore its original model_name and the data of the warm start"
-        self.accept_model(weights_hash(model), self.texts.data, checkpoint, advice)
+        what = "the initial model, also the reference of the KL penalty,"
+        self.accept_model(weights_hash(model), self.texts.data, checkpoint, what, advice)
         return model
 
     @abstractmethod

@@ -40,7 +40,8 @@ class RewardModelTrainee(EpochTrainee):
         ratings = models.ratings_of(self.data.samples("train"))
         self._constant = float(np.mean(ratings)) if ratings else None
         self.ensemble = models.build_reward_ensemble(config, self.tokenizer, self._first_score(ratings))
-        self.accept_model(self.ensemble.hash(), self.data, checkpoint, "restore alg.model_name")
+        what, advice = "the initial model", "restore alg.model_name"
+        self.accept_model(self.ensemble.hash(), self.data, checkpoint, what, advice)
         encode = (self.tokenizer, self._max_length)
         self.train, self.val = (models.encode_judged(self.data.samples(split), *encode) for split in ("train", "val"))
         if config.alg.ensemble > 1 and config.alg.bootstrap:
