@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median_high, median_low
+from statistics import median, median_high, median_low
 
 from scipy import stats
 
@@ -34,7 +34,7 @@ _OF_WORLDS = (
     "intervals. *At equal tokens* is the validation metric once as many agent tokens are spent as the shortest "
     "run has, and *tokens to* a level the median over seeds; both are read from the evaluations by linear "
     "interpolation. Tokens are all that the agent says in training, those of a critic's warmup included. Seconds "
-    "are those of rollouts and updates."
+    "are those of rollouts and updates; what was spent is a median over seeds."
 )
 _OF_COMPARISONS = (
     "Fixed in the plan before the runs. p is that of a paired t test; the last column is adjusted for all {n} tests of "
@@ -167,8 +167,8 @@ def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> str:
         )
     columns |= {name: mean_of(lambda run, key=key: run.after[key]) for key, name in plan.metrics.items()}  # type: ignore[misc]
     for what in ("tokens", "conversations", "seconds"):
-        columns[what] = lambda runs, what=what: f"{_mean([run.spent[what][-1] for run in runs]):,.0f}"  # type: ignore[misc]
-    columns["MiB"] = lambda runs: f"{_mean([run.peak_mib for run in runs]):,.0f}"
+        columns[what] = lambda runs, what=what: f"{median([run.spent[what][-1] for run in runs]):,.0f}"  # type: ignore[misc]
+    columns["MiB"] = lambda runs: f"{median([run.peak_mib for run in runs]):,.0f}"
     rows = [[label, *(cell(outcomes.of(label)) for cell in columns.values())] for label in outcomes.rows()]
     about = f"Equal tokens: {shortest:,.0f}." + ("" if ceiling is None else f" Ceiling: {ceiling:g}.")
     return f"{about}\n\n{_table(['', *columns], rows)}"
@@ -176,8 +176,8 @@ def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> str:
 
 def _median_of_reached(tokens: Sequence[float]) -> str:
     """The median, of which runs that do not reach the level take more than any other, and how many reach it."""
-    median = median_high([math.inf if math.isnan(each) else each for each in tokens])
-    shown = "never" if median == math.inf else f"{median:,.0f}"
+    usual = median_high([math.inf if math.isnan(each) else each for each in tokens])
+    shown = "never" if usual == math.inf else f"{usual:,.0f}"
     return f"{shown} ({sum(map(math.isfinite, tokens))} of {len(tokens)})"
 
 
