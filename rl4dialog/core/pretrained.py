@@ -298,7 +298,6 @@ def read_gguf(path: Path) -> tuple[Any, Any, Any]:
     return tokenizer, config, model
 
 
-# Settings of configs, by key in the file, that transformers does not read, by its name of the architecture.
 def _mend_pre_tokenizer(tokenizer: Any, path: Path, fields: Mapping[str, Any]) -> None:
     """Rebuild how a byte-level BPE splits texts before merging, where transformers takes GPT-2's rules."""
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence

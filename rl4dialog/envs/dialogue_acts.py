@@ -238,8 +238,8 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
 
     def convlab_outcome(self) -> outcomes.ConvLabOutcome:
         """Outcome of the dialogue so far, by ConvLab-2's rules."""
-        said, judged = self.dialogue, (self._user.is_complete, self.world.database)
-        return outcomes.convlab_outcome_of(said.goal, said.exchanges, *judged, said.told)
+        dialogue, complete, database = self.dialogue, self._user.is_complete, self.world.database
+        return outcomes.convlab_outcome_of(dialogue.goal, dialogue.exchanges, complete, database, dialogue.told)
 
     def transcript(self) -> dict[str, Any]:
         """The dialogue so far, as `rl4dialog.tasks.dialogue_acts.outcome.transcript` writes it."""

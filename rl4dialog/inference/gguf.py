@@ -360,6 +360,8 @@ def check_file(path: Path, texts: Sequence[Sequence[int]], expected: Sequence[Te
     """Mean KL divergence per token, in nats, of the model in a file, whose tokens must be the same."""
     try:
         tokenizer, _, model = read_gguf(path)
+    except ModelError:
+        raise
     except Exception as error:  # of damaged files, there are many
         raise ModelError(f"transformers cannot read the exported file, so it was removed: {error}") from error
     for text, ids, read in zip(TEXTS, texts, token_ids(tokenizer), strict=True):

@@ -406,7 +406,8 @@ class Evaluator:
             for name, player in players.items():
                 talks: list[Talk] = []
                 for start in range(0, len(samples), size):
-                    chosen, rows = samples[start : start + size], range(start, start + size)[: len(samples) - start]
+                    chosen = samples[start : start + size]
+                    rows = range(start, start + len(chosen))
                     talks += self._converse(policy, seed, chosen, rows, players=[player() for _ in chosen])
                 columns = self._columns(samples, talks, must_work=False)
                 scores = compute_metrics(self._of_dialogues, talks, split, policy.language_model)

@@ -314,10 +314,16 @@ class LMRolloutMixin:
         stats = None
         self._rollout_began_at = began_at
         try:
-            groups = GroupSettings(self.group_size, self.constant_groups, self.max_resampling)
-            of_iteration = n_timesteps, on_step, groups, self.iteration + 1, self._join_turns
             stats, algorithm._last_obs = self.collector.collect(
-                algorithm.policy, env, rollout_buffer, algorithm._last_obs, *of_iteration
+                algorithm.policy,
+                env,
+                rollout_buffer,
+                algorithm._last_obs,
+                n_timesteps,
+                on_step,
+                GroupSettings(self.group_size, self.constant_groups, self.max_resampling),
+                self.iteration + 1,
+                self._join_turns,
             )
         finally:
             self._rollout_began_at = None

@@ -48,9 +48,13 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
         sub_sampling_factor: Count = 1,
         **kwargs: Any,
     ) -> None:
-        own: dict[str, Any] = {"cg_max_steps": cg_max_steps, "cg_damping": cg_damping}
-        own |= {"line_search_shrinking_factor": line_search_shrinking_factor, "n_critic_updates": n_critic_updates}
-        own |= {"line_search_max_iter": line_search_max_iter}
+        own: dict[str, Any] = {
+            "cg_max_steps": cg_max_steps,
+            "cg_damping": cg_damping,
+            "line_search_shrinking_factor": line_search_shrinking_factor,
+            "line_search_max_iter": line_search_max_iter,
+            "n_critic_updates": n_critic_updates,
+        }
         super().__init__(*args, target_kl=target_kl, **own, **kwargs)
         self.fisher_sub_sampling_factor = sub_sampling_factor
 

@@ -63,8 +63,11 @@ class RewardModelTrainee(EpochTrainee):
     def scores(self, texts: list[str]) -> NDArray[np.float64]:
         """The score of each model for each text. Shape (number of texts, number of models)."""
         was_training, size = self.ensemble.training, self._config.train_evaluation.eval_batch_size
-        reads = self.tokenizer, str(self._args.device), size, self._max_length
-        members = [SequenceClassifier(member, *reads) for member in self.ensemble.members]
+        device = str(self._args.device)
+        members = [
+            SequenceClassifier(member, self.tokenizer, device, size, self._max_length)
+            for member in self.ensemble.members
+        ]
         found = member_scores(members, texts)
         self.ensemble.train(was_training)
         return found
