@@ -210,9 +210,9 @@ class Data:
 
     @property
     def persona(self) -> str | None:
-        """The text before the first utterance that all prompts of the train split share, such as a system message."""
+        """The text before the first utterance of train prompts, such as a system message; ``None`` if they differ."""
         found = {system_text(sample.prompt_or_input_text) for sample in self.samples("train")}
-        return (found.pop() or None) if len(found) == 1 else None
+        return found.pop() if len(found) == 1 else None
 
     def personas(self, key: str) -> list[tuple[str, ...]]:
         """Lists of texts under a key of the meta data, such as ``persona``, in the train split; each once, in order."""

@@ -246,7 +246,7 @@ class LoadedPolicy(Assembly):
 
     @property
     def persona(self) -> str | None:
-        """Persona or system message of all prompts of the run; ``None`` if they differ or have none."""
+        """Persona or system message of all prompts of the run, empty if they have none; ``None`` if they differ."""
         return self.data.persona if self.run is None else read_provenance(self.run).get("persona")
 
     @property

@@ -125,7 +125,7 @@ def reply_to_file(
     """
     kwargs = apply_overrides(dict(loaded.generation_kwargs), overrides)
     GenerationSettings.from_kwargs(kwargs)
-    lines = read_prompts(prompts, loaded.dialogue_format, loaded.persona)
+    lines = read_prompts(prompts, loaded.dialogue_format, loaded.persona or None)
     size = batch_size or loaded.config.train_evaluation.eval_batch_size
     with ReplyFile(replies, lines) as file:
         n_before = file.n_done

@@ -432,6 +432,11 @@ def samples(model: ChatAgent) -> bool:
     return GenerationSettings.from_kwargs(model.generation_kwargs).do_sample
 
 
+def takes_persona(model: ChatAgent) -> bool:
+    """Whether prompts can have a persona: some had one in training, or it is a system message."""
+    return model.persona != "" or model.dialogue_format.name == "chat_template"
+
+
 def _prompt(model: ChatAgent, turns: Sequence[str], persona: str | None) -> str:
     """The prompt for the reply to the last turn, a message of the user."""
     for said in (turns[-1], persona or ""):

@@ -9,7 +9,7 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples
+from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples, takes_persona
 from rl4dialog.serving.page import Bubble, Options, Page, Updates, Visit, browser_key, note_html, status_html
 from rl4dialog.serving.token_colours import QUANTITIES, Quantity, Scale, common_scale, tokens_html
 
@@ -45,7 +45,8 @@ class ChatPage(Page[ChatState]):
             [("Both", _BOTH), *((name, str(i)) for i, name in enumerate(self._names()))],
             value=_BOTH, label="Models that reply", elem_id="models", visible=len(models) > 1,
         )  # fmt: skip
-        persona = gradio.Textbox(label="Persona", placeholder='Optional, e.g. "You are a waiter"', elem_id="persona")
+        example, has_effect = 'Optional, e.g. "You are a waiter"', any(map(takes_persona, models))
+        persona = gradio.Textbox(label="Persona", placeholder=example, elem_id="persona", visible=has_effect)
         are_sampled = any(map(samples, models))
         temperature = self._number("temperature", "Temperature", 0.1, visible=are_sampled)
         top_p = self._number("top_p", "Top-p", 0.05, visible=are_sampled)
@@ -53,7 +54,8 @@ class ChatPage(Page[ChatState]):
         is_guided = any(model.beta is not None for model in models)
         beta = gradio.Number(None, label="beta (weight of the values)", step=1, elem_id="beta", visible=is_guided)
         self._settings = [persona, temperature, top_p, max_new_tokens, beta]  # in the order of Settings
-        known = [label for label, each in QUANTITIES.items() if is_guided or each.name != "advantages"]
+        found = [model.token_details(model.dialogue_format.prompt(["-"]), [0]) for model in models]
+        known = [label for label, each in QUANTITIES.items() if any(getattr(one, each.name) for one in found)]
         colour = gradio.Radio([_NO_COLOUR, *known], value=_NO_COLOUR, label="Color tokens by", elem_id="colour")
         self.options = [colour]
         gradio.Markdown(f"Ratings, choices and corrections are appended to `{self._chat.feedback}`.")

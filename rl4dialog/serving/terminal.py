@@ -25,9 +25,9 @@ from rl4dialog.data.dialogue_text import persona_in, visible, without_goal
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.simulation import WithoutModel, simulate_to_file
 from rl4dialog.rollouts.talk import Talk
-from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples
+from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples, takes_persona
 from rl4dialog.serving.task_chat import NOTHING, TaskAgent, TaskChat, in_words
-from rl4dialog.serving.teaching import AdapterLearner, Teaching
+from rl4dialog.serving.teaching import Teaching
 from rl4dialog.text.prompts import encode_reply
 from rl4dialog.training.building.conversations import chosen_partners
 
@@ -104,6 +104,7 @@ class LineChat(ABC):
     """
 
     commands: ClassVar[Mapping[str, Command]]
+    no_effect: Mapping[str, str] = {}  # why commands have none here
 
     def __init__(self, read_line: ReadLine, write: Write) -> None:
         self._read_line, self._write = read_line, write
@@ -143,12 +144,15 @@ class LineChat(ABC):
         name, argument = parse_command(line, self.commands)
         if name == "quit":
             return False
+        if name in self.no_effect:
+            raise ConfigError(f"/{name} has no effect: {self.no_effect[name]}")
         getattr(self, f"_do_{name}")(*([argument] if self.commands[name].argument else []))
         return True
 
     def _do_help(self) -> None:
         for name, command in self.commands.items():
-            self._write(f"  {f'/{name} {command.argument}'.strip():<16} {command.help}\n")
+            if name not in self.no_effect:
+                self._write(f"  {f'/{name} {command.argument}'.strip():<16} {command.help}\n")
 
     def _append(self, argument: str, record: Mapping[str, Any] | None) -> None:
         path = Path(argument).expanduser()
@@ -169,6 +173,12 @@ class TerminalChat(LineChat):
         super().__init__(read_line, write)
         self._chat, self._model = chat, chat.models[0]
         self.state = ChatState(Settings(persona=self._model.persona))
+        reasons = (
+            ("persona", takes_persona(self._model), "no prompt of its training has one"),
+            ("temperature", samples(self._model), "this model does not sample"),
+            ("beta", self._model.beta is not None, "this model is not guided by values"),
+        )
+        self.no_effect = {name: why for name, has_effect, why in reasons if not has_effect}
 
     def _greet(self) -> None:
         self._write(f"Chat with {self._model.name}. Type /help for commands, /quit or Ctrl-D to end.\n")
@@ -224,12 +234,9 @@ class TerminalChat(LineChat):
 
     def _do_temperature(self, argument: str) -> None:
         self._set(temperature=_number(argument))
-        greedy = "" if samples(self._model) else "; it has no effect, because this model does not sample"
-        self._write(f"The temperature is {argument}{greedy}.\n")
+        self._write(f"The temperature is {argument}.\n")
 
     def _do_beta(self, argument: str) -> None:
-        if self._model.beta is None:
-            raise ConfigError("/beta has no effect: this model is not guided by values")
         self._set(beta=_number(argument))
         self._write(f"beta is {argument}.\n")
 
@@ -326,6 +333,10 @@ class TeachingTerminal(LineChat):
         self._teaching, self._id, self._progress = teaching, "", ""
         self._n_printed = 0  # utterances of the situation, the reply to judge included
         self._goal: str | None = None
+        self._learner: Any = teaching.learner
+        self.no_effect = {} if teaching.goals else {"goal": "the samples have no goals"}
+        if teaching.learner is None:
+            self.no_effect |= dict.fromkeys(("keep", "undo"), "the model learns only with --learn_every")
 
     def take(self, line: str) -> bool:
         return super().take(line) and (not line or self._show())
@@ -374,7 +385,7 @@ class TeachingTerminal(LineChat):
         self._do_up(-1)
 
     def _do_goal(self, argument: str) -> None:
-        if argument or not self._teaching.goals:
+        if argument:
             self._teaching.set_goal(self._me, self._id, argument)
         else:
             self._write(f"{', '.join(self._teaching.goals)}\n")
@@ -387,12 +398,6 @@ class TeachingTerminal(LineChat):
 
     def _do_undo(self) -> None:
         self._write(f"{self._learner.undo()}\n")
-
-    @property
-    def _learner(self) -> AdapterLearner:
-        if self._teaching.learner is None:
-            raise ConfigError("the model does not learn while it is taught; start with --learn_every 1")
-        return self._teaching.learner
 
 
 class Stopped(BaseException):
@@ -409,6 +414,7 @@ class PlayTerminal(LineChat, Player):
     ) -> None:
         super().__init__(read_line, write)
         self._run, self._hints = run, hints
+        self.no_effect = {} if hints is not None else {"hint": "--hint names no player or run that gives hints"}
 
     def _greet(self) -> None:
         self._write("\nA new game begins. Type /help for commands, /quit or Ctrl-D to end.\n")
@@ -453,8 +459,7 @@ class PlayTerminal(LineChat, Player):
         self._said = text
 
     def _do_hint(self) -> None:
-        if self._hints is None:
-            raise ConfigError("nobody gives hints; --hint names a player of the datapool, or the run of a model")
+        assert self._hints is not None
         self._write(f"hint: {visible(self._hints.hint(self._history)) or '(empty reply)'}\n")
 
 

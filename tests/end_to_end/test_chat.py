@@ -69,6 +69,7 @@ def test_reward_of_a_partner_is_not_that_of_a_chat(run, tmp_path, monkeypatch, c
 
 def test_agent_chats_as_openrls_does(run):
     agent = rl4dialog.load_policy(run)
+    assert agent.persona == "", "no prompt of the training has one"
     history = []
     for text in ("do you like tea ?", "tell me more ."):
         reply = agent.chat(text, history)

@@ -235,7 +235,7 @@ def test_what_a_person_cannot_say_is_not_played(tmp_path, monkeypatch, capsys, r
     assert play(monkeypatch, output, f"/hint\n{long}\nyes <EOU> no\n/nothing\n", *flags) == 0
     printed = capsys.readouterr().out
     for message in (
-        "error: nobody gives hints; --hint names",
+        "error: /hint has no effect: --hint names no player or run that gives hints",
         "in the run's tokens, of which a reply has 16",
         "error: a text cannot contain <EOU>",
         "error: unknown command '/nothing'",

@@ -127,8 +127,11 @@ class Tab:
         return {url.split("/")[2] for url in urls if url.startswith(("http", "ws"))}
 
 
-def test_two_models_are_talked_to_and_judged_in_a_browser(run, tmp_path):
+def test_two_models_are_talked_to_and_judged_in_a_browser(plain_run, tmp_path):
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    run = shutil.copytree(plain_run, tmp_path / "run")
+    provenance = json.loads((run / "provenance.json").read_text())
+    (run / "provenance.json").write_text(json.dumps({**provenance, "persona": None}))  # as if prompts had several
     feedback = tmp_path / "feedback.jsonl"
     flags = ("--run", str(run), "--compare", str(run / "model"), "--seed", "0", "--feedback", str(feedback))
     with browser(tmp_path / "profile") as opened, page_of(*flags) as address:

@@ -142,7 +142,8 @@ def test_persona_is_what_all_prompts_begin_with_and_personas_are_in_the_meta_dat
         return Data({"train": TextGenPool(samples)}, None)
 
     assert data("be kind", "be kind").persona == "be kind"
-    assert data("be kind", "be rude").persona is data("be kind", None).persona is data(None, None).persona is None
+    assert data("be kind", "be rude").persona is data("be kind", None).persona is None
+    assert data(None, None).persona == ""
     train = pool({"persona": ["a", "b"]}, None, {"persona": ["c"]}, {"persona": ["a", "b"]}, {"persona": "d"}, {})
     data = Data({"train": train, "val": pool({"persona": ["e"]})}, None)
     assert data.personas("persona") == [("a", "b"), ("c",)] and data.personas("partner_persona") == []

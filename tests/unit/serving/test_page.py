@@ -117,13 +117,16 @@ def test_settings_are_those_of_the_run_unless_they_are_set(tmp_path):
 
 def test_empty_chat_says_what_to_know_and_hides_what_has_no_effect(tmp_path):
     greedy, sampling = Echo(), Echo()
-    greedy.generation_kwargs = {"do_sample": False}
+    greedy.generation_kwargs, greedy.persona, sampling.beta = {"do_sample": False}, "", 1.0
     for model, is_visible in ((greedy, False), (sampling, True)):
         with served_page(lambda model=model: ChatPage(Chat([model], tmp_path / "f"), ["hi"], "One reply.")) as address:
             components = httpx.get(f"{address}/config").json()["components"]
         shown = {each["props"].get("elem_id"): each["props"] for each in components}
         assert shown["chat-0"]["placeholder"] == "Type a message below. One reply."
-        assert [shown[name]["visible"] for name in ("temperature", "top-p", "persona")] == [is_visible] * 2 + [True]
+        settings = ("temperature", "top-p", "persona", "beta")
+        assert [shown[name]["visible"] for name in settings] == [is_visible] * 4
+        known = ["none", "log-prob", *(["Q - V"] if is_visible else [])]
+        assert [value for value, _ in shown["colour"]["choices"]] == known
 
 
 @pytest.mark.parametrize(
@@ -152,8 +155,9 @@ def test_beta_and_advantages_of_a_guided_model(tmp_path):
 
 
 def test_better_of_two_goes_on_in_both(tmp_path):
-    feedback = tmp_path / "feedback.jsonl"
-    with served([Echo("a"), Echo("b", "twice")], feedback) as address:
+    feedback, models = tmp_path / "feedback.jsonl", [Echo("a"), Echo("b", "twice")]
+    models[0].beta = 4.0
+    with served(models, feedback) as address:
         tab = Tab(address)
         send(tab, "hi", colour="log-prob")
         assert (tab.turns(0), tab.turns(1)) == (["hi", "HI"], ["hi", "HI twice"])
@@ -169,8 +173,8 @@ def test_better_of_two_goes_on_in_both(tmp_path):
         tab.rate(True, 0)
         assert "error: this column shows the reply of 2: b" in tab.status and tab.ratings(0) == [None]
         tab.rate(True, 1)
-        tab.act("colour", colour="KL")
-        assert "No KL: there is no reference" in tab.below(1)
+        tab.act("colour", colour="Q - V")
+        assert "No Q - V: no values guide it" in tab.below(1)
         tab.choose("back", 1)
         assert "The preference was withdrawn" in tab.status and tab.turns(0) == ["hi", "HI"]
         tab.choose("same", 1)
