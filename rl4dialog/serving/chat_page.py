@@ -58,7 +58,7 @@ class ChatPage(Page[ChatState]):
         known = [label for label, each in QUANTITIES.items() if any(getattr(one, each.name) for one in found)]
         colour = gradio.Radio([_NO_COLOUR, *known], value=_NO_COLOUR, label="Color tokens by", elem_id="colour")
         self.options = [colour]
-        gradio.Markdown(f"Ratings, choices and corrections are appended to `{self._chat.feedback}`.")
+        gradio.Markdown(f"Each judgement is appended to `{self._chat.feedback}`.")
 
     def _number(self, name: str, label: str, step: float, **kwargs: Any) -> Any:
         """A field for a number, which shows the run's own one while it is empty."""

@@ -331,7 +331,7 @@ class TaskPage(Page[TaskChat]):
             self._help: help_html(self.hint if chat.goal else f"You are the user. {self._about}", goal=chat.goal),
             self._status: status_html(problem, "" if is_open else _NEXT),
             self._text: update(interactive=is_open, submit_btn=is_open, placeholder=placeholder, **written),
-            self._done: update(interactive=bool(chat.score) and is_open),
+            self._done: update(interactive=bool(chat.score) and is_open, visible=bool(chat.goal)),
             **self._columns[0].shown(bubbles, can_judge=False),
         }
 

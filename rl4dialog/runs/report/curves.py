@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rl4dialog.core.yaml_loader import packaged_yaml
@@ -57,17 +57,17 @@ _PANELS = tuple(Panel(**panel) for panel in packaged_yaml(Path(__file__).with_su
 
 
 def panels(runs: Sequence[Run]) -> list[Panel]:
-    """Panels with numbers that at least one run has logged."""
-    rows = [row for run in runs for row in run.iterations]
-    keys = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
+    """Panels of the logged numbers that are not the same everywhere."""
+    logged = dict.fromkeys(key for run in runs for row in run.iterations for key in row)
+    values = {key: {value for run in runs for value in run.column(key) if not math.isnan(value)} for key in logged}
+    keys = [key for key, known in values.items() if len(known) > 1]
     rewards, weights = {}, {}
     for key in keys:
         label = key.removeprefix(_REWARD_PARTS)
         if label == key:
             continue
         if label.endswith(_WEIGHT):
-            if len({value for run in runs for value in run.column(key) if not math.isnan(value)}) > 1:
-                weights[label.removesuffix(_WEIGHT)] = key
+            weights[label.removesuffix(_WEIGHT)] = key
         else:  # unless it is all of the reward, so that its curve would repeat that of the task reward
             both = [zip(run.column(key), run.column("rollout/task_reward"), strict=True) for run in runs]
             if not all(math.isclose(*each, rel_tol=1e-5, abs_tol=1e-9) for pairs in both for each in pairs):
@@ -78,7 +78,8 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
         Panel("Reward part weights", "", weights, has_legend=True),
         *_PANELS[1:],
     ]
-    return [panel for panel in found if panel.keys and keys.keys() >= set(panel.keys.values())]
+    drawn = (replace(each, keys={label: key for label, key in each.keys.items() if key in keys}) for each in found)
+    return [panel for panel in drawn if panel.keys]
 
 
 def iteration_curve(run: Run, panel: Panel, label: str, key: str) -> Curve:

@@ -317,12 +317,8 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
     if len(run.iterations) < MIN_ITERATIONS:
         return []
 
-    def is_constant(panel: Panel) -> bool:
-        values = {value for key in panel.keys.values() for value in run.column(key) if not math.isnan(value)}
-        return len(values) < 2 and not panel.has_legend
-
     pictures, config = [], flatten(run.config)
-    for panel in sorted(drawn, key=is_constant):
+    for panel in drawn:
         curves = [iteration_curve(run, panel, label, key) for label, key in panel.keys.items()]
         target = number(config.get(panel.target))
         known = None if math.isnan(target) else target
@@ -352,7 +348,8 @@ def _evaluation_pictures(run: Run, repeats: Collection[str], first: Sequence[str
     split = max(("val", *run.metrics), key=lambda name: len(run.metrics.get(name, {})))
     if len(run.metrics.get(split, {})) < 3:
         return []
-    curves = {curve.label: curve for curve in evaluation_curves(run, split) if curve.label not in repeats}
+    found = [curve for curve in evaluation_curves(run, split) if curve.label not in repeats]
+    curves = {curve.label: curve for curve in found if len({*curve.y}) > 1}
     pictures = []
     for key in dict.fromkeys([*(key for key in first if key in curves), *curves]):
         better = direction(key, run.config)
@@ -369,7 +366,10 @@ def _distributions(
     drawn = [
         (title, of, axis, {label: each.scores[key] for label, each in known.items()})
         for key, (title, axis) in _DISTRIBUTIONS.items()
-        if known and key not in repeats and all(key in each.scores for each in known.values())
+        if known
+        and key not in repeats
+        and all(key in each.scores for each in known.values())
+        and len({score for each in known.values() for score in each.scores[key]}) > 1
     ]
     if any(each.has_texts for each in known.values()):
         lengths = {label: each.reply_lengths() for label, each in known.items()}

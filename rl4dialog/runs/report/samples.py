@@ -125,11 +125,11 @@ def sample_set(id: str, evaluations: Mapping[str, Predictions], takes_turns: boo
     if of == "episodes" or not len(found[0]):
         return None
     repeats = repeated_keys(found)
-    keys = [key for key in sort_keys(found) if key not in repeats]
-    values = {key: {score for each in found for score in each.scores.get(key, ())} for key in filter(is_headline, keys)}
-    varying = [key for key in values if len(values[key]) > 1]
-    of_reward = [key for key in varying if is_of_reward(key)]  # all of them: the reader may want to add them up
-    others = sorted((key for key in varying if not is_of_reward(key)), key=lambda key: direction(key) is None)
+    values = {key: {score for each in found for score in each.scores.get(key, ())} for key in sort_keys(found)}
+    keys = [key for key in values if key not in repeats and len(values[key]) > 1]
+    headlines = [*filter(is_headline, keys)]
+    of_reward = [key for key in headlines if is_of_reward(key)]  # all of them: the reader may want to add them up
+    others = sorted((key for key in headlines if not is_of_reward(key)), key=lambda key: direction(key) is None)
     shown = [*of_reward, *others[: max(0, _N_SCORES - len(of_reward))]]
     samples = choose_samples(dict(zip(evaluations, found, strict=True)))
     return SampleSet(id, list(evaluations), samples, len(found[0]), of, keys, shown, takes_turns)

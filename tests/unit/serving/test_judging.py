@@ -66,6 +66,8 @@ def test_person_can_go_back_and_judge_again(tmp_path):
 def test_single_reply_is_done_when_it_is_rated_or_corrected(tmp_path, action, verdict):
     file = tmp_path / "feedback.jsonl"
     judging = QueueJudging([SINGLE], file)
+    for each, has_pairs in ((judging, False), (QueueJudging([SINGLE, PAIRS[0]], file), True)):
+        assert ("better reply" in each.hint) == ("The keys 1 and 2" in each.advice) == has_pairs
     getattr(judging, action)("me", "s", 0, verdict)
     assert judging.is_done and judging.current("me") is None and QueueJudging([SINGLE], file).is_done
 

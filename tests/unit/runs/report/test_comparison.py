@@ -127,8 +127,11 @@ def test_page_shows_groups_differences_curves_and_metrics(tmp_path):
     assert "Comparison of ppo, a2c" in page and "<td>0, 1, 2</td>" in page
     assert "<tr><th>alg.<wbr>id</th><td>ppo</td><td>a2c</td></tr>" in page
     assert "95 % intervals, over seeds for groups" in page and "at least 50 samples" in page
-    assert page.count("<svg") == 3 * 6, "task reward, two parts, KL, its coefficient, entropy, over three axes"
-    assert page.count('data-axis="agent tokens"') == 6
+    assert page.count("<svg") == 3 * 5, "task reward, two parts, KL, entropy, over three axes; not what is constant"
+    assert page.count('data-axis="agent tokens"') == 5
+    assert "<th>difference</th>" in page and "Difference: after training" in page and '<ul class="legend">' in page
+    page = write_comparison(folders[:3], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "ifference" not in page[page.index("<body") :] and '<ul class="legend">' not in page, "a single group"
 
 
 def test_samples_of_all_groups_stand_side_by_side(tmp_path):

@@ -9,16 +9,20 @@ from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.curves import evaluation_curves, iteration_curve, panels, positions, remaining_keys, x_axes
 
 
-def test_panels_are_those_that_were_logged(tmp_path):
+def test_panels_are_those_of_numbers_that_vary(tmp_path):
     run = read_run(write_run(tmp_path))
     found = {panel.title: panel for panel in panels([run])}
-    assert list(found) == ["Task reward", "Reward parts", "KL to the reference", "KL coefficient", "Entropy"]
+    assert list(found) == ["Task reward", "Reward parts", "KL to the reference", "Entropy"]
     assert found["Reward parts"].keys == {"meteor": "rollout/reward/meteor", "length": "rollout/reward/length"}
     entropy = iteration_curve(run, found["Entropy"], "entropy", "train/entropy_loss")
     assert entropy.y == pytest.approx([1.9, 1.8, 1.7]), "it is logged as a loss"
     assert entropy.x["iterations"] == [1, 2, 3] and entropy.x["seconds of training"] == [5, 10, 15]
     drawn = {key for panel in found.values() for key in panel.keys.values()}
-    assert "rollout/values" in remaining_keys(run, drawn) and "rollout/kl" not in remaining_keys(run, drawn)
+    assert {"rollout/values", "rollout/kl_coeff"} < {*remaining_keys(run, drawn)} - {"rollout/kl"}
+    rows = [{"iteration": i, "rollout/ended_by/agent": 0.1 * i, "rollout/ended_by/length": 0.0} for i in (1, 2)]
+    write_lines(tmp_path / "rollout_info.jsonl", rows)
+    ends = panels([read_run(tmp_path)])[0]
+    assert (ends.title, ends.keys) == ("Ends of conversations", {"agent": "rollout/ended_by/agent"})
 
 
 def test_weights_are_drawn_if_they_change(tmp_path):

@@ -130,7 +130,7 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path):
         ),
     ):
         assert shown in text
-    assert page.tags.count("svg") == 3 * (5 + 1) + 1, "the panels and the phases over three axes, and the lengths"
+    assert page.tags.count("svg") == 3 * (4 + 1) + 1, "the panels and the phases over three axes, and the lengths"
     assert page.tags.count("article") == 4 and "conversations" not in text
     # It needs nothing outside itself.
     assert all(link.startswith("#") for link in page.links) and page.links
@@ -175,6 +175,9 @@ def test_conversations_stand_side_by_side_with_rewards_and_ends(tmp_path):
         "ended by the partner; success 1 first prompt and references hello 0 how are you? reference: fine 0" in text
     )
     assert "Test split, 3 conversations" in text and "changed conversations only" in text
+    assert "Turns of the agent" not in text, "they are equal in all conversations"
+    after[0]["conversation/turns"] = 1.0
+    text = write_games(tmp_path, before, after).text
     assert "share of conversations" in text and "Turns of the agent" in text
 
 
@@ -286,12 +289,12 @@ def test_markup_in_conversations_is_text(tmp_path):
 def test_markup_in_names_of_scores_is_text(tmp_path):
     key = """<b>'"</b>"""
     write_run(tmp_path)
-    rows = [prediction(i, "a", **{key: 1.0}) for i in range(2)]
+    rows = [prediction(i, "a", **{key: float(i)}) for i in range(2)]
     for epoch in (0, 3):
         write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
     write_lines(tmp_path / "rollout_info.jsonl", [{f"rollout/reward/{key}": float(i)} for i in range(3)])
     page = page_of(tmp_path)
-    assert page.tags.count("article") == 2 and page.text.count(key) == 3, "a metric, a choice, a curve"
+    assert page.tags.count("article") == 2 and page.text.count(key) == 7, "a metric, a choice, a curve, four scores"
     assert page.tags.count("b") == len(re.findall(r"<b>", (tmp_path / "report.html").read_text(encoding="utf-8")))
 
 
@@ -320,6 +323,7 @@ def test_run_that_was_killed_before_its_end_says_what_is_missing(tmp_path):
     (tmp_path / "epoch_3_test_split_predictions.json").unlink()
     page = page_of(tmp_path)
     assert "The test split was evaluated only once" in page.text
+    assert "metric before m" in " ".join(page.text.split()), "without columns that would be empty"
     assert page.tags.count("article") == 4 and "reply 1 at 0" in page.text
     write_lines(tmp_path / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"m": 0.5}} for i in (0, 2)])
     assert "metrics and samples are those of val" in page_of(tmp_path).text

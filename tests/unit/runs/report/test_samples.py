@@ -79,11 +79,11 @@ def test_each_answer_is_compared_with_the_first_which_is_compared_with_the_last(
     assert [answer.is_changed for answer in sample.answers] == [False, True, True]
 
 
-def test_scores_of_a_set_are_those_to_sort_by():
+def test_scores_of_a_set_are_those_to_sort_by_which_vary():
     found = {"old": predictions(m=[0.0], d=[1.0]), "new": predictions(m=[math.inf], d=[1.0])}
     chosen = sample_set("test", found)
     assert chosen is not None and chosen.ranking_key is None and chosen.shown_keys == ["m"]
-    assert chosen.scores(chosen.samples[0]) == {"m": [0.0, None], "d": [1.0, 1.0]}
+    assert chosen.scores(chosen.samples[0]) == {"m": [0.0, None]}
 
 
 def conversation(i, *said, reward=0.5):
