@@ -230,7 +230,7 @@ class ConversationColumn:
 
     def _message(self, bubble: Bubble) -> dict[str, Any]:
         content: list[Any] = [{"type": "text", "text": plain(bubble.text)}]
-        if bubble.html:
+        if bubble.html:  # when such a text is edited, Gradio 6.31 sends it, then logs an error about the HTML
             content.append(self._gradio.HTML(bubble.html, render=False))
         # Gradio's sign that more is to come.
         return {"role": bubble.role, "content": content, "metadata": {"status": "done"} if bubble.is_typed else {}}

@@ -366,10 +366,7 @@ def _distributions(
     drawn = [
         (title, of, axis, {label: each.scores[key] for label, each in known.items()})
         for key, (title, axis) in _DISTRIBUTIONS.items()
-        if known
-        and key not in repeats
-        and all(key in each.scores for each in known.values())
-        and len({score for each in known.values() for score in each.scores[key]}) > 1
+        if known and key not in repeats and all(key in each.scores for each in known.values())
     ]
     if any(each.has_texts for each in known.values()):
         lengths = {label: each.reply_lengths() for label, each in known.items()}
@@ -377,6 +374,7 @@ def _distributions(
     return [
         Picture(title, "", histogram(title, f"share of {what}", axis, values), list(known))
         for title, what, axis, values in drawn
+        if len({number for numbers in values.values() for number in numbers}) > 1
     ]
 
 

@@ -130,7 +130,7 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path):
         ),
     ):
         assert shown in text
-    assert page.tags.count("svg") == 3 * (4 + 1) + 1, "the panels and the phases over three axes, and the lengths"
+    assert page.tags.count("svg") == 3 * (4 + 1), "the panels and the phases over three axes; all lengths are equal"
     assert page.tags.count("article") == 4 and "conversations" not in text
     # It needs nothing outside itself.
     assert all(link.startswith("#") for link in page.links) and page.links
