@@ -183,16 +183,16 @@ class QueueJudging(Judging[QueuedReplies]):
     """A queue, from the first replies that nobody judged; what is judged in the file is not shown again."""
 
     hint = "Choose the better reply, or rate a single one. The pencil writes a better version."
-    advice = (
-        "To take a rating back, click its thumb again; to take a correction back, restore the text of the reply. "
-        "Back shows what you judged before, and takes that judgement back."
-    )
+    advice = "Back shows what you judged before, and takes that judgement back."
 
     def __init__(self, queue: Sequence[QueuedReplies], feedback: Path) -> None:
         known = latest(read_feedback(feedback)) if feedback.exists() else []
         left = {each.id: each for each in queue if not any(map(each.is_judged_by, known))}
         if any(each.is_pair for each in queue):
-            self.advice = f"The keys 1 and 2 choose a reply. {self.advice}"
+            self.advice = (
+                "The keys 1 and 2 choose a reply. To take a rating back, click its thumb again; to take a correction "
+                f"back, restore the text of the reply. {self.advice}"
+            )
         else:
             self.hint = "Rate the reply. The pencil writes a better version."
         super().__init__(left, len({each.id for each in queue}), feedback, known)
