@@ -20,11 +20,11 @@ from rl4dialog.experiments.quality.outcomes import (
     read_outcomes,
     write_outcomes,
 )
-from rl4dialog.experiments.quality.page import markdown_page, plot_frontier, plot_worlds, worlds_page
+from rl4dialog.experiments.quality.page import plot_worlds, worlds_page
 from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
 from rl4dialog.runs.run_folder import only_writer
 
-OUTCOMES_FILE, PAGE_FILE, PICTURE_FILE = "outcomes.json", "page.md", "frontier.png"
+OUTCOMES_FILE, PAGE_FILE = "outcomes.json", "page.md"
 CURVES_FILE, DOTS_FILE = "curves.png", "final.png"
 RUNS_FOLDER, REPEATED_FOLDER = "runs", "repeated"
 
@@ -63,8 +63,7 @@ class Ledger:
 
     def metrics(self, world: str) -> list[str]:
         """Metrics of the runs in a world; the first one is that by which they are compared."""
-        own = [self.plan.worlds[world].metric] if world else []
-        return list(dict.fromkeys([*own, *self.plan.metrics]))
+        return list(dict.fromkeys([self.plan.compared_in[world].metric, *self.plan.metrics]))
 
     def read(self, run: PlannedRun, folder: Path) -> Outcome:
         rate = self.plan.win_rate
@@ -124,13 +123,8 @@ def compare(
     outcomes = ledger.found()
     output.mkdir(parents=True, exist_ok=True)
     ledger.write(outcomes.done)
-    if plan.worlds:
-        plot_worlds(plan, outcomes, output / CURVES_FILE, output / DOTS_FILE)
-        page = worlds_page(plan, outcomes, command, CURVES_FILE, DOTS_FILE)
-    else:
-        plot_frontier(plan, outcomes, output / PICTURE_FILE)
-        page = markdown_page(plan, outcomes, command, PICTURE_FILE)
-    write_text(output / PAGE_FILE, page)
+    plot_worlds(plan, outcomes, output / CURVES_FILE, output / DOTS_FILE)
+    write_text(output / PAGE_FILE, worlds_page(plan, outcomes, command, CURVES_FILE, DOTS_FILE))
     say(f"{output / PAGE_FILE}")
     return max(1, next(iter(failed.values()))) if failed else 0
 

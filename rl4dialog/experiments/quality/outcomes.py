@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ Differences = Mapping[str, Sequence[float]]
 
 _TIMES = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
 _PACKAGES = ("python", "rl4dialog", "torch", "transformers")
-_OF_TIME = ("hours", "peak_mib", "spent.seconds")
+_OF_TIME = ("peak_mib", "spent.seconds")
 FEWEST_SEEDS = 3
 """Of a row, without which its spread does not say whether another result is far away."""
 _KL_WINDOW = 3
@@ -38,11 +38,7 @@ _KL_WINDOW = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """Numbers of one complete run of a row.
-
-    ``explained_variance`` is the share of the variance of returns that the critic explains, in the rollouts before the
-    first step of the policy; ``None`` without a critic.
-    """
+    """Numbers of one complete run of a row."""
 
     world: str  # empty if the rows have configs of their own
     row: str
@@ -56,8 +52,6 @@ class Outcome:
     spent: dict[str, list[float]]  # agent tokens, conversations and seconds until each of them, see `spending`
     rewards: list[float]  # mean task reward of each iteration's rollouts
     tokens: list[float]  # agent tokens of each iteration's rollouts
-    explained_variance: float | None
-    hours: float  # of rollouts and updates, without evaluations
     peak_mib: float  # of memory
     made_by: dict[str, Any]  # code, versions, machine, and hashes of the weights, see `origin`
     changes: dict[str, list[float]] = field(default_factory=dict)  # of the win rate's metrics, for each test sample
@@ -98,9 +92,8 @@ def read_outcome(run: PlannedRun, folder: Path, keys: Sequence[str], sample_keys
             f"{', '.join(sorted(result['after']))}); correct metrics in the plan, and write the page with --page_only"
         )
     epochs, val = found.epochs("val"), found.metrics.get("val", {})
-    if run.world and not epochs:
+    if not epochs:
         raise DataError(f"the run {folder} has no evaluation of the val split, from which curves over tokens are read")
-    seconds = _seconds(found)
     outcome = Outcome(
         run.world,
         run.label,
@@ -114,8 +107,6 @@ def read_outcome(run: PlannedRun, folder: Path, keys: Sequence[str], sample_keys
         spending(found, epochs),
         found.column("rollout/task_reward"),
         found.column("rollout/tokens"),
-        _explained_variance(found),
-        sum(seconds) / 3600,
         max([mib for mib in found.column("memory/peak_mib") if mib > 0], default=math.nan),
         origin(folder),
         score_differences(folder, sample_keys) if sample_keys else {},
@@ -185,20 +176,14 @@ def kl_curve(run: Run, epochs: Sequence[int]) -> list[float]:
     return [sum(near[epoch]) / len(near[epoch]) if near.get(epoch) else 0.0 for epoch in epochs]
 
 
-def _explained_variance(run: Run) -> float | None:
-    """Explained variance in the iteration of the policy's first step. The critic has not learned from its rollouts."""
-    n_warmup = run.config.get("alg", {}).get("args", {}).get("critic_warmup_iters", 0)
-    first = run.iterations[n_warmup] if n_warmup < len(run.iterations) else {}
-    return first.get("train/explained_variance") if "train/value_loss" in first else None
-
-
 def read_outcomes(path: Path) -> list[Outcome]:
-    """Read a file of :func:`write_outcomes`; none if it does not exist."""
+    """Read a file of :func:`write_outcomes`; none if it does not exist. Other numbers of its runs are left out."""
     if not path.is_file():
         return []
+    names = {each.name for each in fields(Outcome)}
     try:
         entries = json_object(path.read_text(encoding="utf-8"))["runs"]
-        return [Outcome(**{key: _with_nan(key, value) for key, value in entry.items()}) for entry in entries]
+        return [Outcome(**{key: _with_nan(key, entry[key]) for key in names & entry.keys()}) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path} must have the outcomes of `rl4dialog benchmark`, and cannot be read: {error}"
@@ -210,7 +195,7 @@ def _with_nan(key: str, value: Any) -> Any:
         return [_with_nan(key, each) for each in value]
     if isinstance(value, dict) and key != "made_by":
         return {name: _with_nan(name, each) for name, each in value.items()}
-    return math.nan if value is None and key not in ("explained_variance", "made_by") else value
+    return math.nan if value is None and key != "made_by" else value
 
 
 def write_outcomes(outcomes: Sequence[Outcome], path: Path) -> None:
@@ -295,14 +280,14 @@ def _won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[n
     return np.where(known, (at_equal_length > 0) + 0.5 * (at_equal_length == 0), np.nan)
 
 
-def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -> Estimate:
+def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -> float:
     """Probability that a random run of one group is better than one of another; a tie counts half.
 
     This is the Mann-Whitney U statistic, divided by the number of pairs (Agarwal et al. 2021, arXiv 2108.13264). It has
     no interval, because over few runs that of the bootstrap covers far too seldom.
     """
     difference = np.subtract.outer(np.asarray(ours, dtype=float), np.asarray(others, dtype=float))
-    return Estimate(float(((difference > 0) + 0.5 * (difference == 0)).mean()))
+    return float(((difference > 0) + 0.5 * (difference == 0)).mean())
 
 
 def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float:
@@ -314,14 +299,3 @@ def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float:
         if kl_after >= kl:
             return float(before + (kl - kl_before) / (kl_after - kl_before) * (after - before))
     return math.nan
-
-
-def smoothed(values: Sequence[float], window: int = 3) -> list[float]:
-    """Mean of each value and those before it, of at most ``window`` values."""
-    return [float(np.mean(values[max(0, end - window) : end])) for end in range(1, len(values) + 1)]
-
-
-def tokens_to_reward(rewards: Sequence[float], tokens: Sequence[float], level: float) -> float:
-    """Tokens of all rollouts until the smoothed reward first reaches a level; NaN if it stays below."""
-    found = zip(smoothed(rewards), np.cumsum(tokens), strict=True)
-    return next((float(spent) for reward, spent in found if reward >= level), math.nan)

@@ -101,7 +101,7 @@ class QualityPlan(_WithSeeds):
     overrides: list[str] = Field(default_factory=list, alias="set")
     """Overrides of all configs."""
     metrics: dict[str, str] = Field(min_length=1)
-    """Metrics of the page: label by metric key. The first two are plotted."""
+    """Metrics of the page: label by metric key. Without worlds, the rows are compared by the first one."""
     win_rate: WinRate | None = None
     """Score whose win rate against the start is on the page."""
     reference: str | None = None
@@ -136,6 +136,11 @@ class QualityPlan(_WithSeeds):
         ):
             _check_names(key, labels, self.runs)
         return self
+
+    @property
+    def compared_in(self) -> dict[str, World]:
+        """The worlds; of a plan without any, a nameless one, in which each row has its own config."""
+        return self.worlds or {"": World(config="", metric=next(iter(self.metrics)))}
 
     def overrides_of(self, label: str, world: str = "") -> list[str]:
         """Overrides of a row in a world, in order."""
@@ -217,12 +222,12 @@ def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[Plan
     """All runs of a plan, with their configs checked; the first seeds of all rows come first."""
     folder, runs = Path(path).parent, []
     for i in range(max(map(len, map(plan.seeds_of, plan.runs)))):
-        for world, place in plan.worlds.items() or [("", None)]:
+        for world, place in plan.compared_in.items():
             for label, row in plan.runs.items():
                 if i >= len(plan.seeds_of(label)) or (row.worlds is not None and world not in row.worlds):
                     continue
-                config = folder / (place or row).config  # type: ignore[operator]
-                overrides = [*plan.overrides, *(place.overrides if place else []), *plan.overrides_of(label, world)]
+                config = folder / (row.config or place.config)
+                overrides = [*plan.overrides, *place.overrides, *plan.overrides_of(label, world)]
                 if any(text.startswith("seed=") for text in overrides):
                     raise ConfigError(
                         f"{path}: set: seed has no effect, because each run has one of its seeds; remove it"

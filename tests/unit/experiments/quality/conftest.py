@@ -32,8 +32,6 @@ def make_outcome(label, seed, gain, last_kl=0.2):
         {"tokens": [0.0, 30_000.0, 50_000.0], "conversations": [0.0, 300.0, 500.0], "seconds": [0.0, 900.0, 1800.0]},
         rewards=[0.0, gain, 2 * gain],
         tokens=[10_000, 20_000, 20_000],
-        explained_variance=gain if label == "PPO" else None,
-        hours=0.5,
         peak_mib=1000.0,
         made_by=MADE_BY,
     )
