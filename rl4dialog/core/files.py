@@ -82,9 +82,12 @@ def naming_errors(path: Path, advice: str = "") -> Iterator[None]:
     """Convert an `OSError` to a `RunFolderError` that names the path, the cause, and what to do."""
     try:
         yield
-    except OSError as error:
-        is_file = error.errno in (errno.ENOTDIR, errno.EEXIST)
-        cause = "a part of the path is a file, not a folder" if is_file else error.strerror or error
+    except Exception as error:
+        # With a full disk, safetensors and tokenizers raise errors of their own types.
+        if not isinstance(error, OSError) and os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        is_file = getattr(error, "errno", None) in (errno.ENOTDIR, errno.EEXIST)
+        cause = "a part of the path is a file, not a folder" if is_file else getattr(error, "strerror", None) or error
         raise RunFolderError(f"{path} cannot be written: {cause}{advice}") from error
 
 

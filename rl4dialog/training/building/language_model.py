@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import logging
 import random
@@ -106,15 +105,12 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, texts)
-    settings = config.warm_start
-
-    @functools.cache  # train once, even if the cache cannot be written
-    def train() -> dict[str, Any]:
-        examples = build_warm_start_examples(config, texts, model.config)
-        return warm_start(model, examples, settings, derive_seed(config.seed, "warm_start"))
+    settings, is_new = config.warm_start, False
 
     def build(folder: Path) -> None:
-        info = train()
+        nonlocal is_new
+        examples, is_new = build_warm_start_examples(config, texts, model.config), True
+        info = warm_start(model, examples, settings, derive_seed(config.seed, "warm_start"))
         model.save_pretrained(folder)
         write_json(folder / _FACTS_FILE, {name: info[name] for name in (*_COUNTS, "held_out_losses")})
 
@@ -122,7 +118,7 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     counts = warm_start_facts(cached)
     if problem := memorised(counts.pop("held_out_losses", ())):
         _logger.warning("%s; lower warm_start.n_epochs or warm_start.learning_rate", problem)
-    if not train.cache_info().currsize and any(counts.values()):
+    if not is_new and any(counts.values()):
         n_prompts, n_references, n_left_out = (counts[name] for name in _COUNTS)
         cut = f"{n_prompts} references with a cut prompt, {n_references} without their end, {n_left_out} left out"
         say(f"Warm start, from the cache: {cut}", on_terminals=True)

@@ -1,8 +1,6 @@
 import errno
-import os
-import subprocess
-import sys
-from pathlib import Path
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -56,31 +54,22 @@ def test_failed_build_leaves_nothing_behind():
     assert not (cached_folder("test", {"fails": True}, build_counting(calls)) / "half").exists()
 
 
-def test_temporary_folder_is_kept_for_the_process_and_then_removed(tmp_path):
-    (tmp_path / "file").write_text("")
-    program = """
-import os, sys
-from rl4dialog.core.cache import cached_folder
-build = lambda folder: (print("built"), (folder / "a.txt").write_text("content"))
-first, second = (cached_folder("test", {"x": 1}, build) for _ in range(2))
-if os.fork() == 0:
-    sys.exit()
-os.wait()
-assert first == second and (first / "a.txt").exists()
-print(first)
-"""
-    environment = {**os.environ, "RL4DIALOG_CACHE": str(tmp_path / "file"), "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    built, folder = done.stdout.split()
-    assert built == "built" and not Path(folder).exists() and Path(folder).parent == tmp_path
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_two_that_build_at_once_get_the_same_folder(is_damaged):
+    for n in range(20):
+        if is_damaged:
+            (cached_folder("test", {"at once": n}, build_counting([])) / "a.txt").unlink()
+        barrier = threading.Barrier(2)
 
+        def build(folder, barrier=barrier):
+            (folder / "a.txt").write_text("content")
+            barrier.wait(timeout=60)
 
-def test_unreadable_cache_falls_back_to_a_temporary_folder(monkeypatch, tmp_path):
-    # Root can read every folder, but none of this name.
-    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / ("x" * 300)))
-    assert not find_cached("test", {"x": 3})
-    assert (cached_folder("test", {"x": 3}, build_counting([])) / "a.txt").exists()
-    assert find_cached("test", {"x": 3})
+        with ThreadPoolExecutor(2) as pool:
+            both = [pool.submit(cached_folder, "test", {"at once": n}, build) for _ in range(2)]
+        (folder,) = {each.result() for each in both}
+        assert find_cached("test", {"at once": n}) == folder
+    assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
 
 def test_borders_of_texts_count():
@@ -88,25 +77,21 @@ def test_borders_of_texts_count():
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("IoError: No space left on device")]
+    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error: No space left on device")]
 )
-def test_full_cache_falls_back_to_a_temporary_folder(error, caplog):
-    folders = []
-
+def test_full_cache_is_an_error_that_names_the_setting(error):
     def build(folder):
-        folders.append(folder)
-        (folder / "a.txt").write_text("half" if len(folders) == 1 else "whole")
-        if len(folders) == 1:
-            raise error
+        (folder / "a.txt").write_text("half")
+        raise error
 
-    folder = cached_folder("test", {"full": str(error)}, build)
-    assert (folder / "a.txt").read_text() == "whole" and not folders[0].exists()
-    assert cache_root() not in folder.parents and "No space left on device" in caplog.text
+    with pytest.raises(RunFolderError, match=f"{cache_root()} cannot be written: .*No space left.*set RL4DIALOG_CACHE"):
+        cached_folder("test", {"full": str(error)}, build)
+    assert not find_cached("test", {"full": str(error)})
 
 
-def test_error_says_what_to_do_if_no_disk_has_space():
-    def fail(folder):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(RunFolderError, match=r"neither the cache folder .* nor .*; set RL4DIALOG_CACHE"):
-        cached_folder("test", {"full": "everywhere"}, fail)
+def test_cache_that_cannot_be_made_is_an_error_that_names_the_setting(monkeypatch, tmp_path):
+    # Root can write every folder, but none of this name.
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / ("x" * 300)))
+    assert not find_cached("test", {"x": 3})
+    with pytest.raises(RunFolderError, match="cannot be written: File name too long; set RL4DIALOG_CACHE"):
+        cached_folder("test", {"x": 3}, build_counting([]))
