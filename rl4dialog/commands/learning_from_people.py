@@ -1,4 +1,4 @@
-"""Commands about judgements: ``select``, ``improve``, ``export-feedback``, ``study-results``, ``excerpts``."""
+"""Commands about judgements: ``select``, ``improve``, ``export-feedback``, ``study-results``."""
 
 from __future__ import annotations
 
@@ -127,19 +127,3 @@ def study_results(args: Namespace) -> None:
             f"items without a majority: {found['n_tied_items']}; answers of no difference: {found['n_no_difference']}"
         )
     print(f"Written to {args.output_dir}: items.jsonl, answers.csv, summary.json")
-
-
-@command(
-    option("--ratings", "prepared dataset (chitchat, dstc9) or ratings file", required=True),
-    option("--n_utterances", "utterances of an excerpt", default=9, at_least=2),
-    option("--default_rating", "rating of dialogues that were not rated, which are only used for prompts", type=float),
-    option("--output_dir", "output folder", required=True),
-    option("--seed", "random seed of the split", default=0),
-)
-def excerpts(args: Namespace) -> None:
-    from rl4dialog.data.ratings import load_ratings, write_excerpts
-
-    _, rated = load_ratings(args.ratings, "dialogue")
-    counts = write_excerpts(rated, Path(args.output_dir), args.n_utterances, args.default_rating, args.seed)
-    for name, count in counts.items():
-        print(f"{args.output_dir}/{name}.jsonl: {count} excerpts")

@@ -1,4 +1,4 @@
-"""Human ratings of dialogues and replies: prepared datasets, JSON lines, user feedback; and files for other uses.
+"""Human ratings of dialogues and replies: prepared datasets, JSON lines, user feedback; and preference pairs.
 
 A line of a ratings file is a conversation in ``messages`` (``role`` and ``content``), with ``ratings`` by name: of the
 conversation, beside ``messages``, or of single replies, in messages of the assistant. Optional are its ``id``, and the
@@ -8,13 +8,11 @@ of them, the latest judgement of each reply, pair of replies or conversation hol
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,14 +23,14 @@ from rl4dialog.core.cache import content_hash
 from rl4dialog.core.downloads import download, file_from_wheel
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import KINDS, Feedback, counted, read_feedback
-from rl4dialog.core.files import replaced, write_records
+from rl4dialog.core.files import write_records
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number, is_whole_number
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.messages import read_messages
 from rl4dialog.data.rows import FilePath, Row, TypedRow, expand_path, parse_json, read_lines, read_rows
 from rl4dialog.data.small_talk.pool import rated_small_talk
-from rl4dialog.data.splits import prepared_folder, shuffled
+from rl4dialog.data.splits import prepared_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -299,52 +297,6 @@ def _of_feedback(path: Path) -> Iterator[tuple[Unit, RatedDialogue]]:
             ratings, (reply,) = {FEEDBACK_RATING: float(each.rating)}, each.replies
             rated = RatedDialogue(judged_dialogue(each, reply.text), ratings, conversation_of(each), reply.model)
             yield "dialogue" if each.rates_conversation else "reply", rated
-
-
-PROMPT_SHARE = 0.1
-MEAN = "mean"  # name of the mean of all ratings of a conversation, which the files have in addition
-
-
-def write_excerpts(
-    rated: Sequence[RatedDialogue], folder: Path, n_utterances: int, default_rating: float | None = None, seed: int = 0
-) -> dict[str, int]:
-    """Write ratings files of excerpts, all of the same length, none of which share a conversation; returns their sizes.
-
-    Raters prefer long conversations. With excerpts of the same length, a reward model can only learn from what is said.
-    ``reward.jsonl`` and ``held_out.jsonl`` have half of the ratings each. Dialogues whose ratings are all
-    `default_rating` count as not rated; they, or else a share of `PROMPT_SHARE`, are prompts in ``val`` and ``test``.
-    """
-    long = [each for each in rated if len(each.dialogue.turns) >= n_utterances]
-    long = [long[i] for i in shuffled(len(long), f"excerpts/{seed}")]
-    spare = [each for each in long if set(each.ratings.values()) == {default_rating}]
-    if spare:
-        long = [each for each in long if set(each.ratings.values()) != {default_rating}]
-    else:
-        n_spare = round(len(long) * PROMPT_SHARE)
-        long, spare = long[n_spare:], long[:n_spare]
-    parts = {"reward": long[::2], "held_out": long[1::2], "val": spare[::2], "test": spare[1::2]}
-    if empty := [name for name, part in parts.items() if not part]:
-        n_long = f"{len(long) + len(spare)} of {len(rated)} rated dialogues have at least {n_utterances} utterances"
-        raise DataError(f"{n_long}, too few for all four files ({', '.join(empty)} would be empty)")
-    folder.mkdir(parents=True, exist_ok=True)
-    sizes = {}
-    for name, part in parts.items():
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(part, n_utterances)]
-        sizes[name] = len(lines)
-        with replaced(folder / f"{name}.jsonl") as temporary:
-            temporary.write_text("".join(lines), encoding="utf-8")
-    return sizes
-
-
-def _rows(rated: Iterable[RatedDialogue], n_utterances: int) -> Iterator[dict[str, Any]]:
-    """Excerpts that do not overlap, in the format of ratings files; all of a conversation have its id."""
-    roles = {AGENT: "assistant", PARTNER: "user"}
-    for each in rated:
-        ratings = {**each.ratings, MEAN: math.fsum(each.ratings.values()) / len(each.ratings)}
-        messages = [{"role": roles[turn.speaker], "content": turn.text} for turn in each.dialogue.turns]
-        # An even step, so that the same speaker begins every excerpt.
-        for start in range(0, len(messages) - n_utterances + 1, n_utterances + n_utterances % 2):
-            yield {"id": each.conversation, "ratings": ratings, "messages": messages[start : start + n_utterances]}
 
 
 def export_preferences(source: Path, target: Path) -> tuple[int, int]:
