@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-offline demo-booking demo-game test test-long test-portable test-trl test-vllm expected mutants benchmark check image docs sbom clean
+.PHONY: help install demo demo-offline demo-booking demo-game test test-long test-portable test-trl test-vllm expected mutants benchmark check image reference docs sbom clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -83,6 +83,9 @@ check: $(STAMP) ## Lint, format check and type check
 
 image: $(STAMP) ## Build the Docker image twice without Docker, run both, and compare the weights (root, Debian)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash docker/build_locally.sh
+
+reference: $(STAMP) ## Write the generated pages of the documentation: components, YAML keys, commands
+	$(BIN)/python scripts/reference_pages.py
 
 docs: $(STAMP) ## Build the documentation into site/; a link that leads nowhere is an error
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rl4dialog import catalog
-from rl4dialog.commands.options import command, flag, option
+from rl4dialog.commands.options import command, option
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.yaml_loader import shipped_path
@@ -35,24 +35,10 @@ RECOMMENDED = {
         nargs="?",
         metavar="KIND_OR_ID",
     ),
-    flag("--markdown", "print as Markdown, for docs/catalog.md"),
-    flag("--schema", "print all config keys as Markdown, for docs/yaml.md"),
-    flag("--commands", "print all commands as Markdown, for docs/cli.md"),
     option("--imports", "modules or files that register custom components", nargs="*", default=[]),
     name="list",
 )
 def list_components(args: Namespace) -> None:
-    if args.schema:
-        from rl4dialog.core.reference_pages import schema_page
-
-        print(schema_page(), end="")
-        return
-    if args.commands:
-        from rl4dialog.commands.parser import command_page
-
-        print(command_page(), end="")
-        return
-
     from rl4dialog.core.plugins import load_entry_points, load_imports
 
     load_entry_points()
@@ -62,11 +48,6 @@ def list_components(args: Namespace) -> None:
         return
     if args.name is not None and args.name not in REGISTRIES:
         _explain(args.name)
-        return
-    if args.markdown:
-        from rl4dialog.core.reference_pages import catalog_page
-
-        print(catalog_page({args.name: REGISTRIES[args.name]} if args.name else REGISTRIES), end="")
         return
     if args.name is None:
         found = {_CONFIGS: [f"{path.parent.name}/{path.name}" for path in _shipped_configs()]}

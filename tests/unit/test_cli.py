@@ -73,14 +73,6 @@ def test_help_of_a_command_has_examples_that_parse_and_a_page(name, capsys):
         assert program == "rl4dialog" and make_parser().parse_args(arguments).command == name
 
 
-def test_page_of_the_docs_is_what_list_writes(capsys):
-    assert main(["list", "--commands"]) == 0
-    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
-    assert page == capsys.readouterr().out, "write it anew: rl4dialog list --commands"
-    assert "| `--overwrite` | Replace an existing run of the same name |" in page
-    assert r"| `--resume [always\|auto]` |" in page and "| `--seeds SEED ...` |" in page
-
-
 class Full(io.StringIO):
     def write(self, text):
         raise OSError(errno.ENOSPC, "No space left on device")

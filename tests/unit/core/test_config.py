@@ -2,14 +2,12 @@ import copy
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 from reward_models import make_config as reward_model_config
 from runs import make_config
 
-from rl4dialog.cli import main
 from rl4dialog.core import config, config_blocks
 from rl4dialog.core.config import (
     GenerationBlock,
@@ -20,7 +18,6 @@ from rl4dialog.core.config import (
     text_config,
 )
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.reference_pages import schema_page
 from rl4dialog.training.building.components import check_components
 
 # The keys of RL4LMs' dialogue configs.
@@ -223,19 +220,6 @@ MODELS = {
     for value in vars(module).values()
     if isinstance(value, type) and issubclass(value, BaseModel)
 }
-
-
-def test_page_of_the_docs_tells_type_default_and_bounds(capsys):
-    assert main(["list", "--schema"]) == 0
-    page = Path(__file__).parents[3] / "docs" / "yaml.md"
-    assert page.read_text(encoding="utf-8") == capsys.readouterr().out, "write it anew: rl4dialog list --schema"
-    page = schema_page()
-    assert "| `n_envs` | integer, at least 1, at most 65,536 | `1` | " in page
-    assert "| `type` | `fixed`, `adaptive`, `ziegler` | `null` | " in page
-    assert re.search(
-        r"## env\.args\n.*\| `max_prompt_length` \| integer, at least 1, at most 1,000,000 \|  \| ", page, re.DOTALL
-    )
-    assert "| `metrics` | list of `{id, args, append_to_texts}` | `[]` | " in page
 
 
 @pytest.mark.parametrize("model", sorted(MODELS, key=lambda model: model.__name__), ids=lambda model: model.__name__)
