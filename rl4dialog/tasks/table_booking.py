@@ -148,6 +148,7 @@ class TableBooking(TextGenPool):
 
     Args:
         max_turns: Number of turns after which a conversation ends; use the same number in ``env.args``.
+        system: Instruction for the clerk: system message in ``chat_template``, first utterance in ``eou``.
     """
 
     @classmethod
@@ -159,6 +160,7 @@ class TableBooking(TextGenPool):
         n_test: Count = 200,
         max_turns: Count = MAX_TURNS,
         seed: int = 0,
+        system: str | None = None,
         format: FormatName = "eou",
         render_chat: RenderChat | None = None,
     ) -> TableBooking:
@@ -178,7 +180,7 @@ class TableBooking(TextGenPool):
             wish = wishes[index % len(wishes)]
             opening = draw_opening(wish, random.Random(derive_seed(talk_seed, "opening")))
             meta_data = {"history": [opening], "goal_text": wish}
-            sample = Sample(f"{split}_{index}", dialogue_format.prompt([opening]), [], meta_data)
+            sample = Sample(f"{split}_{index}", dialogue_format.prompt([opening], system), [], meta_data)
             samples.append(with_game(sample, play(CarelessClerk(), BookingGuest(), sample, max_turns, talk_seed)))
         pool = cls(samples, dialogue_format=dialogue_format)
         pool.players = {"careless": CarelessClerk, "careful": CarefulClerk}

@@ -128,7 +128,7 @@ def _judged_lengths(lengths: list[int], limit: int, what: str, advice: str) -> F
 
 
 def held_out(subject: Subject) -> Finding:
-    """Fraction of val and test samples that the train split contains, too: the same prompt and references."""
+    """Fraction of val and test samples that the train split contains, too: the same prompt, goal and references."""
     trained = _with_references(subject, "train")
     if not trained:
         raise NotApplicable("the samples have no references")
@@ -250,9 +250,10 @@ def _some_samples(subject: Subject) -> list[Sample]:
 
 
 def _with_references(subject: Subject, split: str) -> list[tuple[str, ...]]:
-    """Prompt and references of the samples that have any."""
-    samples = subject.data.samples(split)
-    return [(str(each.prompt_or_input_text), *each.references) for each in samples if any(each.references)]
+    """Prompt, goal and references of the samples that have references."""
+    having = [each for each in subject.data.samples(split) if any(each.references)]
+    goals = [str((each.meta_data or {}).get("goal_text", "")) for each in having]
+    return [(str(each.prompt_or_input_text), goal, *each.references) for each, goal in zip(having, goals, strict=True)]
 
 
 def _has_chat_format(subject: Subject) -> bool:

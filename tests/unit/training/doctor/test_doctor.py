@@ -300,6 +300,13 @@ def test_reward_that_is_not_finite_fails_by_its_own_message(subject):
     assert CHECKS["sampler_agreement"](subject).level == "pass", "needs no reward"
 
 
+def test_a_sample_with_another_goal_is_another_one(subject):
+    sick_samples("test")(subject)
+    for sample in subject.data.samples("test"):
+        sample.meta_data = {**(sample.meta_data or {}), "goal_text": "a table outside"}
+    assert "0.0% of 36 test samples" in CHECKS["held_out"](subject).measured
+
+
 def test_replies_that_never_end_are_told(subject):
     subject.replies.response_ids.fill_(5)
     assert CHECKS["reply_ends"](subject).level == "warn"
