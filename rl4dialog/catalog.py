@@ -48,7 +48,7 @@ AlgorithmRegistry = Registry(
     adapter="rl4dialog.algorithms.on_policy.rollout_mixin:with_rollouts",
     provided=(
         *("policy", "env", "policy_kwargs", "seed", "kl_controller", "collector", "normalize_rewards"),
-        *("supervised_loss", "rollout_buffer_class", "rollout_buffer_kwargs", "sharding", "_init_setup_model"),
+        *("supervised_loss", "rollout_buffer_class", "rollout_buffer_kwargs", "sharded", "_init_setup_model"),
     ),
 )
 

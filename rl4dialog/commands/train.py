@@ -145,13 +145,10 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
 def _checkpoint_to_resume(args: Namespace, config: RunConfig, root: Path) -> Checkpoint | None:
     from rl4dialog.functional.distributed import all_gather_object, is_main_process
     from rl4dialog.training.checkpoint import find_run
-    from rl4dialog.training.processes import has_checkpoints
 
     if args.resume is not None and args.overwrite:
         raise ConfigError("--overwrite replaces a run and --resume continues it; pass only one of them")
-    if args.resume is not None and not has_checkpoints():
-        raise ConfigError("--resume does not support DeepSpeed; use a launcher config without it")
-    if args.overwrite or not has_checkpoints():
+    if args.overwrite:
         return None
     return all_gather_object(find_run(root, config, args.resume) if is_main_process() else None)[0]  # type: ignore[no-any-return]
 
@@ -193,15 +190,11 @@ def _tracking(args: Namespace, config: RunConfig, root: Path, checkpoint: Checkp
     """Yield the tracker of a new run, or of a run resumed from a checkpoint; the trainer opens it once it is ready."""
     from rl4dialog.runs.run_folder import RunFolder, check_not_replaced
     from rl4dialog.runs.tracking import Tracker
-    from rl4dialog.training.checkpoint import has_trained
-    from rl4dialog.training.processes import has_checkpoints
 
     names, resolved = (args.project_name, args.experiment_name), config.model_dump(mode="json")
-    # A run folder without a checkpoint is the start of the same run, or never got to train.
-    overwrite = args.overwrite or has_checkpoints() or not has_trained(root)
-    if overwrite and checkpoint is None:
+    if checkpoint is None:
         check_not_replaced(root, resolved)
-    folder = RunFolder(args.base_path_to_store_results, *names, overwrite, checkpoint is not None)
+    folder = RunFolder(args.base_path_to_store_results, *names, checkpoint is not None)
     args.run_path = folder.root
     with folder.keeping_replaced():
         run_ids = {} if checkpoint is None else checkpoint.state.get("tracker_run_ids", {})

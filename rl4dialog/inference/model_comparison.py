@@ -53,7 +53,7 @@ def compare_models(
     is_same = read_or_nothing(folder / MODELS_FILE) == models and read_or_nothing(folder / CONFIG_FILE) == resolved
     if is_same and is_complete(folder):
         return
-    run_folder = RunFolder(folder.parent.parent, folder.parent.name, folder.name, overwrite=True, resume=is_same)
+    run_folder = RunFolder(folder.parent.parent, folder.parent.name, folder.name, is_same)
     run_folder.discard_replaced()
     run_folder.write_json(MODELS_FILE, models)
     run_folder.write_json(CONFIG_FILE, resolved)

@@ -36,7 +36,6 @@ from rl4dialog.policies.generation import (
     sample_steps,
 )
 from rl4dialog.policies.gradient_steps import (
-    GradientSteps,
     check_optimizer,
     checkpoint_layers,
     layers_of,
@@ -181,7 +180,6 @@ class LMActorCriticPolicy(BasePolicy):
         self.optimizer_kwargs = with_defaults(self.optimizer_class, optimizer_kwargs, weight_decay)
         self.lockstep = False  # whether weights are sharded, so that all processes must run the same layers
         self.make_optimizer(lr_schedule(1))
-        self.gradient_steps = GradientSteps(self)
         self.train(False)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Accumulation of gradients over micro-batches and processes, and optimizer steps that skip non-finite gradients."""
+"""Optimizers, recomputed layers, and optimizer steps over all processes that skip non-finite gradients."""
 
 from __future__ import annotations
 
@@ -121,6 +121,18 @@ class StepGuard:
             )
         return False
 
+    def step(self, policy: BasePolicy, max_grad_norm: float) -> Tensor:
+        """Take a step with the gradient of all processes, if finite; returns its norm before it was scaled down."""
+        all_reduce_gradients(policy.parameters())
+        groups: list[Any] = [policy.parameters()]
+        if len(policy.optimizer.param_groups) > 1:
+            groups = [group["params"] for group in policy.optimizer.param_groups]
+        norms = [full_tensor(nn.utils.clip_grad_norm_(parameters, max_grad_norm)) for parameters in groups]
+        grad_norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
+        if self.allows(grad_norm):
+            policy.optimizer.step()
+        return grad_norm
+
     @contextmanager
     def around(self, optimizer: Optimizer, max_grad_norm: float = math.inf) -> Iterator[None]:
         """Guard steps in external code: without gradients they change nothing. Gradients are summed, then clipped."""
@@ -137,30 +149,3 @@ class StepGuard:
             yield
         finally:
             hook.remove()
-
-
-class GradientSteps:
-    """Steps of a policy's optimizer; the ``guard`` decides whether to take one."""
-
-    def __init__(self, policy: BasePolicy) -> None:
-        self._policy, self.guard = policy, StepGuard()
-
-    def clear(self) -> None:
-        """Clear the gradients at the start of a minibatch."""
-        self._policy.optimizer.zero_grad()
-
-    def backward(self, loss: Tensor, is_last: bool) -> None:
-        """Accumulate the gradient of a micro-batch's part of the mean over the minibatch of all processes."""
-        loss.backward()
-
-    def apply(self, max_grad_norm: float) -> Tensor:
-        """Take a step with the gradient of all processes, if finite; returns its norm before it was scaled down."""
-        all_reduce_gradients(self._policy.parameters())
-        groups: list[Any] = [self._policy.parameters()]
-        if len(self._policy.optimizer.param_groups) > 1:
-            groups = [group["params"] for group in self._policy.optimizer.param_groups]
-        norms = [full_tensor(nn.utils.clip_grad_norm_(parameters, max_grad_norm)) for parameters in groups]
-        grad_norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
-        if self.guard.allows(grad_norm):
-            self._policy.optimizer.step()
-        return grad_norm

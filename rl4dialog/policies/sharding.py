@@ -6,9 +6,6 @@ in the same order. Rollouts, evaluations and updates therefore run in lockstep.
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -16,10 +13,8 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.gradient_steps import GradientSteps, layers_of
+from rl4dialog.policies.gradient_steps import layers_of
 
 # All methods that run a model. The root's own weights (embeddings, heads, value head) are gathered around these.
 _OF_REPLIES = ("generate", "sequence_log_probs", "predict_sequence_values", "reference_log_probs", "compute")
@@ -50,54 +45,3 @@ def whole_weights(model: torch.nn.Module) -> dict[str, Tensor]:
     """State dict of a sharded model, gathered in main memory. All processes must call this."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     return get_model_state_dict(model, options=options)  # type: ignore[return-value]
-
-
-class DeepSpeedSteps(GradientSteps):
-    """Optimizer steps by a DeepSpeed engine."""
-
-    def __init__(self, policy: LMActorCriticPolicy, zero_optimization: dict[str, Any], max_grad_norm: float) -> None:
-        import deepspeed
-
-        super().__init__(policy)
-        self._engine, policy.optimizer, _, _ = deepspeed.initialize(
-            model=policy,
-            optimizer=policy.optimizer,
-            dist_init_required=False,
-            config={
-                "train_micro_batch_size_per_gpu": 1,  # required, but unused
-                "gradient_clipping": max_grad_norm,
-                "zero_optimization": zero_optimization,
-                "zero_allow_untested_optimizer": True,
-            },
-        )
-        self._max_grad_norm = max_grad_norm
-        # By default the engine checks for non-finite gradients in half precision only.
-        policy.optimizer.check_grad_overflow = True  # type: ignore[attr-defined]
-
-    def clear(self) -> None:
-        """Do nothing: the engine clears gradients after each step."""
-
-    def backward(self, loss: Tensor, is_last: bool) -> None:
-        self._engine.set_gradient_accumulation_boundary(is_last)
-        self._engine.backward(loss * n_processes())  # the engine averages over processes
-        if not is_last:
-            self._engine.step()
-
-    def apply(self, max_grad_norm: float) -> Tensor:
-        assert max_grad_norm == self._max_grad_norm
-        self._engine.step()  # skips non-finite steps in all processes
-        overflow = self._engine.optimizer.overflow
-        grad_norm = torch.as_tensor(math.inf if overflow else self._engine.get_global_grad_norm())
-        self.guard.allows(grad_norm)
-        return grad_norm
-
-
-def use_deepspeed(policy: LMActorCriticPolicy, max_grad_norm: float) -> None:
-    """Let DeepSpeed step a policy, according to the launcher's config."""
-    from accelerate.utils import DeepSpeedPlugin
-
-    zero = DeepSpeedPlugin().deepspeed_config["zero_optimization"]
-    if zero["stage"] not in (1, 2):
-        raise ConfigError(f"DeepSpeed's ZeRO stage {zero['stage']} is not supported: use stage 1 or 2, or FSDP")
-    policy.gradient_steps = DeepSpeedSteps(policy, zero, max_grad_norm)
-    policy.lockstep = True  # backward passes communicate, so all processes must run the same number

@@ -33,7 +33,7 @@ from rl4dialog.text.chat_template import parse_time, start_time
 
 _PACKAGES = (
     *("torch", "transformers", "tokenizers", "stable-baselines3", "sb3-contrib", "gymnasium", "numpy", "datasets"),
-    *("accelerate", "safetensors", "pydantic", "huggingface-hub", "peft", "bitsandbytes", "deepspeed", "vllm"),
+    *("accelerate", "safetensors", "pydantic", "huggingface-hub", "peft", "bitsandbytes", "vllm"),
 )
 _TIMEOUT_S = 20
 MAX_DIFF_BYTES = 1_000_000

@@ -82,8 +82,8 @@ _KNOWN_FOLDERS = (
 class RunFolder:
     """Creates and writes the folder of a run, which exists and is writable then.
 
-    ``overwrite`` sets the files of an earlier run of the same name aside, until :meth:`discard_replaced` removes them;
-    other files are kept. ``resume`` keeps the folder as it is. ``root`` is its absolute path.
+    The files of an earlier run of the same name are set aside, until :meth:`discard_replaced` removes them; other files
+    are kept. ``resume`` keeps the folder as it is. ``root`` is its absolute path.
     """
 
     def __init__(
@@ -91,7 +91,6 @@ class RunFolder:
         base_path: str | os.PathLike[str],
         project_name: str,
         experiment_name: str,
-        overwrite: bool = False,
         resume: bool = False,
     ) -> None:
         self.root = run_path(base_path, project_name, experiment_name)
@@ -104,7 +103,7 @@ class RunFolder:
                 os.fsync(probe.fileno())
             names = [path.name for path in self.root.iterdir()]  # a process killed at its start leaves some
             if not resume and not all(name == LOCK_FILE or fnmatch(name, ".*.tmp") for name in names):
-                self._set_aside(overwrite)
+                self._set_aside()
 
     @contextmanager
     def keeping_replaced(self) -> Iterator[None]:
@@ -206,10 +205,7 @@ class RunFolder:
     def _records(self) -> list[Path]:
         return sorted(path for path in self.root.glob("*.jsonl*") if _is_record(path.name))
 
-    def _set_aside(self, overwrite: bool) -> None:
-        if not overwrite:
-            cure = "pass --resume to continue that run, --overwrite to replace it, or choose another --experiment_name"
-            raise RunFolderError(f"the run folder {self.root} already exists and is not empty; {cure}")
+    def _set_aside(self) -> None:
         if not (self.root / CONFIG_FILE).is_file():
             why = f"is not empty and contains no {CONFIG_FILE}, so --overwrite does not touch it"
             raise RunFolderError(f"{self.root} {why}; choose another --experiment_name")

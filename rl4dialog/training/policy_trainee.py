@@ -160,7 +160,7 @@ class PolicyTrainee(TextTrainee):
             "iteration": algorithm.iteration,
             "num_timesteps": algorithm.num_timesteps,
             "n_updates": algorithm._n_updates,
-            "skipped_in_a_row": algorithm.policy.gradient_steps.guard.n_in_a_row,
+            "skipped_in_a_row": algorithm.step_guard.n_in_a_row,
             **self.own_state(),
             "processes": all_gather_object({"random": random_state(), **self.state_of_process()}),
             "reference_hash": self._reference_hash,
@@ -173,7 +173,7 @@ class PolicyTrainee(TextTrainee):
         saving.load_policy_weights(algorithm.policy, path)
         saving.load_optimizer(algorithm.policy.optimizer, path)
         algorithm.num_timesteps, algorithm._n_updates = state["num_timesteps"], state["n_updates"]
-        algorithm.policy.gradient_steps.guard.n_in_a_row = state["skipped_in_a_row"]
+        algorithm.step_guard.n_in_a_row = state["skipped_in_a_row"]
         self.restore_own(checkpoint, of_process)
         set_random_state(of_process["random"])
 

@@ -15,13 +15,12 @@ import torch
 import torch.distributed as dist
 from accelerate import PartialState
 
+from rl4dialog.core.errors import ConfigError
+
 # The other processes wait while the main process computes metrics. If it dies, the launcher ends them.
 _LONGEST_WAIT = timedelta(hours=12)
-_USE = {"fsdp": "ACCELERATE_USE_FSDP", "deepspeed": "ACCELERATE_USE_DEEPSPEED"}
-LAUNCHER_VARIABLES = (
-    *("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-    *_USE.values(),
-)
+_USE_FSDP = "ACCELERATE_USE_FSDP"
+LAUNCHER_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", _USE_FSDP)
 
 
 def is_launched() -> bool:
@@ -29,21 +28,29 @@ def is_launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def sharding() -> str | None:
-    """Sharding method from the launcher's config: ``"fsdp"``, ``"deepspeed"`` or ``None``."""
-    wanted = [name for name, variable in _USE.items() if os.environ.get(variable, "false").lower() == "true"]
-    return wanted[0] if wanted and is_launched() else None
+def is_sharded() -> bool:
+    """Whether the launcher's config shards policies over the processes, by FSDP."""
+    return is_launched() and _is_set(_USE_FSDP)
 
 
-def has_checkpoints() -> bool:
-    """Whether the run supports checkpoints. DeepSpeed's sharded optimizer state can only be saved as pickles."""
-    return sharding() != "deepspeed"
+def refuse_deepspeed() -> None:
+    """Refuse a launcher's config for DeepSpeed, whose sharded optimizer state can only be saved as pickles."""
+    if _is_set("ACCELERATE_USE_DEEPSPEED"):
+        raise ConfigError(
+            "the launcher's config selects DeepSpeed, with which a run could not have checkpoints, target_kl or critic "
+            "warm-up; select FSDP, as in task_configs/accelerate/fsdp.yml (docs/large_models.md#multiple-processes)"
+        )
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "false").lower() == "true"
 
 
 def join_processes(prepare: Callable[[], None]) -> None:
     """Initialize communication between the processes. Does nothing in a run with one process."""
     if not is_launched():
         return
+    refuse_deepspeed()
     if os.environ.get("LOCAL_RANK", "0") == "0":
         prepare()
     PartialState(cpu=not torch.cuda.is_available(), timeout=_LONGEST_WAIT)

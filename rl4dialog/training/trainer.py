@@ -24,7 +24,6 @@ from rl4dialog.training.callbacks.run import CheckpointCallback, EvaluationCallb
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, describe, go_back_to
 from rl4dialog.training.evaluation import Evaluation, metrics_of
 from rl4dialog.training.interruption import StopSignals
-from rl4dialog.training.processes import has_checkpoints
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.trainee import Trainee
 
@@ -109,7 +108,7 @@ class Trainer:
             self.trainee.close()
         n_done = self.trainee.iteration
         if self._reward_error is not None:
-            saved = f"its model is in {MODEL_FOLDER}/" + (", and --resume continues the run" * has_checkpoints())
+            saved = f"its model is in {MODEL_FOLDER}/, and --resume continues the run"
             raise RewardError(f"{self._reward_error} (in the evaluation after iteration {n_done}; {saved})")
         if self._tracker is None:
             return None
@@ -155,22 +154,20 @@ class Trainer:
         return found
 
     def _learn(self) -> None:
-        checkpoints = self._checkpoint_callback() if has_checkpoints() else None
+        checkpoints = self._checkpoint_callback()
 
         def evaluate(iteration: int) -> None:
             self._evaluate(("val",), iteration)
             if self._reward_error is not None:
                 self.trainee.stop()
-            if checkpoints is not None:
-                checkpoints.evaluated()
+            checkpoints.evaluated()
 
         evaluation = EvaluationCallback(evaluate, self._config.train_evaluation.eval_every)
-        self._signals.deferred = checkpoints is not None
+        self._signals.deferred = True
         # In the order in which they act between iterations.
-        self.trainee.learn([*([checkpoints] if checkpoints is not None else []), evaluation, self._configured])
+        self.trainee.learn([checkpoints, evaluation, self._configured])
         self._signals.deferred = False
-        if checkpoints is not None:  # a signal may have arrived during the evaluation after the last iteration
-            checkpoints.stop_if_asked()
+        checkpoints.stop_if_asked()  # a signal may have arrived during the evaluation after the last iteration
         if self.trainee.iteration < (n_iters := self.trainee.n_iters):
             reason = next((reason for reason in all_gather_object(self._configured.stopped_by) if reason), "a callback")
             reason = reason if self._reward_error is None else "a reward that failed in an evaluation"

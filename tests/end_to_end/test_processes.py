@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,7 @@ from safetensors.torch import load_file
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
 # What accelerate launch says for configs with FSDP and DeepSpeed.
 FSDP = {"ACCELERATE_USE_FSDP": "true"}
-DEEPSPEED = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2", "DS_ACCELERATOR": "cpu"}
-needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed")
+DEEPSPEED = {"ACCELERATE_USE_DEEPSPEED": "true"}
 # All that could differ is decided: nothing is drawn, replies have one length, and a minibatch is all of an iteration.
 SAME = {
     "env__n_envs": 4,
@@ -111,7 +109,6 @@ def plain_config(tmp_path, algorithm, kind, model=None):
         pytest.param("trpo", "causal", 2, {}, marks=pytest.mark.long),
         pytest.param("ppo", "causal", 2, FSDP, marks=pytest.mark.long),
         pytest.param("nlpo", "seq2seq", 2, FSDP, marks=pytest.mark.long),
-        pytest.param("ppo", "causal", 2, DEEPSPEED, marks=needs_deepspeed),
     ],
 )
 def test_several_processes_give_the_weights_of_one(tmp_path, algorithm, kind, n_processes, variables):
@@ -277,8 +274,7 @@ def test_two_processes_learn_from_a_log_as_one(tmp_path, id):
                 assert shared[key] == pytest.approx(alone[key], rel=1e-4, abs=1e-5), key
 
 
-@pytest.mark.parametrize("variables", [FSDP, pytest.param(DEEPSPEED, marks=needs_deepspeed)])
-def test_sharded_processes_stay_in_step(tmp_path, variables):
+def test_sharded_processes_stay_in_step(tmp_path):
     """Replies of all lengths, several minibatches of several parts, evaluations, and a stop that one process wants."""
     (tmp_path / "by_2").mkdir()
     (tmp_path / "by_2" / "mine.py").write_text(
@@ -297,7 +293,7 @@ def test_sharded_processes_stay_in_step(tmp_path, variables):
         alg__policy__args__critic="shared",
         train_evaluation__n_iters=5,
     )
-    output = finished(tmp_path, config, 2, **variables)
+    output = finished(tmp_path, config, 2, **FSDP)
     assert [line["iteration"] for line in lines(tmp_path / "p" / "by_2" / "training_info.jsonl")] == [1, 2, 3]
     assert "stopped after iteration 3 of 5 by second_process: its _on_step returned False" in output
     assert (tmp_path / "p" / "by_2" / "best_model" / "model.safetensors").is_file()
@@ -329,46 +325,6 @@ def test_run_of_two_processes_is_resumed_bit_by_bit(tmp_path, changes, variables
         found.append([{name: tensor.tolist() for name, tensor in load_file(path).items()} for path in files])
     assert "Resumed after iteration 1 of 2" in output
     assert found[0] == found[1]
-
-
-POISONED = '''
-import math, os
-import torch
-from rl4dialog import PolicyRegistry
-from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-
-@PolicyRegistry.register("poisoned")
-class Poisoned(CausalLMActorCriticPolicy):
-    """Makes a NaN gradient in the second training pass of the second process."""
-
-    n_passes = 0
-
-    def _outputs(self, hidden_of, ids=None):
-        logits, values = super()._outputs(hidden_of, ids)
-        if torch.is_grad_enabled():
-            self.n_passes += 1
-            if self.n_passes == 2 and os.environ["RANK"] == "1":
-                logits = logits * math.nan
-        return logits, values
-'''
-
-
-@needs_deepspeed
-def test_deepspeed_leaves_out_a_step_without_finite_gradient(tmp_path):
-    """In all processes, though the gradient is NaN in one of them only."""
-    (tmp_path / "mine.py").write_text(POISONED)
-    config = make_config(
-        tmp_path,
-        imports=[str(tmp_path / "mine.py")],
-        env__n_envs=4,
-        alg__args={"n_steps": 20, "batch_size": 30, "n_epochs": 2, "learning_rate": 1e-3},
-        alg__policy__id="poisoned",
-    )
-    finished(tmp_path, config, 2, **DEEPSPEED)
-    skipped = [line["train/skipped_steps"] for line in lines(tmp_path / "p" / "by_2" / "training_info.jsonl")]
-    assert skipped == [1, 0]
-    weights = load_file(tmp_path / "p" / "by_2" / "model" / "model.safetensors")
-    assert all(torch.isfinite(weight).all() for weight in weights.values())
 
 
 @pytest.mark.long
@@ -405,8 +361,9 @@ TURN_LEVEL = {
     ("changes", "variables", "message"),
     [
         ({"env__n_envs": 3}, {}, "env.n_envs is 3, which is not divisible by 2 processes"),
-        ({"alg__id": "trpo", "alg__args": {"n_steps": 16}}, FSDP, "alg.id: trpo is not supported with FSDP or"),
-        ({"alg": supervised()}, FSDP, "alg.id: supervised is not supported with FSDP or"),
+        ({"alg__id": "trpo", "alg__args": {"n_steps": 16}}, FSDP, "alg.id: trpo is not supported with FSDP;"),
+        ({"alg": supervised()}, FSDP, "alg.id: supervised is not supported with FSDP;"),
+        ({"alg": supervised()}, DEEPSPEED, "select FSDP, as in task_configs/accelerate/fsdp.yml"),
         (None, {}, "alg.id: ppo learns at turn level, in one process only, not in 2; set env.n_envs"),
     ],
 )

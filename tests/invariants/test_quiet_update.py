@@ -12,7 +12,7 @@ from learn import ALGORITHMS
 from tiny import MODELS, make_tokenizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rl4dialog.policies.gradient_steps import GradientSteps
+from rl4dialog.policies.gradient_steps import StepGuard
 
 # On a GPU, each of these waits until it is done with all that was asked of it before.
 READS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount", "equal", "is_nonzero")
@@ -57,8 +57,8 @@ def test_only_the_norm_of_the_gradient_is_read(architecture, name, monkeypatch):
         return call
 
     monkeypatch.setattr(cls, "_terms", watched(cls._terms, of_passes))
-    monkeypatch.setattr(GradientSteps, "backward", watched(GradientSteps.backward, of_passes))
-    monkeypatch.setattr(GradientSteps, "apply", watched(GradientSteps.apply, of_steps))
+    monkeypatch.setattr(torch.Tensor, "backward", watched(torch.Tensor.backward, of_passes))
+    monkeypatch.setattr(StepGuard, "step", watched(StepGuard.step, of_steps))
     algorithm.train()
     assert of_passes.found == []
     n_steps = next(iter(algorithm.policy.optimizer.state.values()))["step"]

@@ -97,7 +97,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         self.gamma, self.max_grad_norm = gamma, max_grad_norm
         self.per_turn = bool(getattr(policy, "reranked", False))  # whether actions are whole turns instead of tokens
         self.discount_per = "turn" if self.per_turn else discount_per
-        self._step_guard = StepGuard(on_nan_gradient)
+        self.step_guard = StepGuard(on_nan_gradient)
         self.kept = self.select(log)
         self.sampler = OfflineSampler(log.n_tokens[self.kept], batch_size, seed or 0)
         self._batches: list[np.ndarray] = []
@@ -130,7 +130,6 @@ class OfflineAlgorithm(BaseAlgorithm):
             self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs
         ).to(self.device)
         distributed.broadcast([*self.policy.parameters(), *self.policy.buffers()])
-        self.policy.gradient_steps.guard = self._step_guard  # type: ignore[union-attr]
 
     @property
     def iteration(self) -> int:
@@ -166,7 +165,7 @@ class OfflineAlgorithm(BaseAlgorithm):
             self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
             callback.update_locals(locals())
             callback.on_rollout_end()
-            self._step_guard.begin_iteration(self.iteration)
+            self.step_guard.begin_iteration(self.iteration)
             self.train(callback)
         callback.on_training_end()
         return self
@@ -194,22 +193,20 @@ class OfflineAlgorithm(BaseAlgorithm):
         self._update_learning_rate(policy.optimizer)
         history: dict[str, list[Tensor]] = {}
         self._return_bounds = (-math.inf, -math.inf)
-        steps = policy.gradient_steps
         for numbers in self._batches:
             batch = self.prepared(self.log.replies(numbers[distributed.process_index() :: distributed.n_processes()]))
             weights = batch.flat("loss_weights")
             sizes = distributed.all_reduce_numbers(float(weights.sum()), float(weights[Turns.of(batch).last].sum()))
-            steps.clear()
+            policy.optimizer.zero_grad()
             sums: dict[str, Tensor] = {}
-            parts = self._parts(batch)
-            for i, part in enumerate(parts):
+            for part in self._parts(batch):
                 means = self._means(part, *sizes)
-                steps.backward(means["loss"], is_last=i == len(parts) - 1)
+                means["loss"].backward()
                 for name, mean in means.items():
                     sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
             for name, value in zip(sums, distributed.all_reduce(torch.stack(list(sums.values()))), strict=True):
                 history.setdefault(name, []).append(value)
-            history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
+            history.setdefault("grad_norm", []).append(self.step_guard.step(policy, self.max_grad_norm))
             self._after_step()
             self._n_updates += 1
             if callback is not None:
@@ -221,7 +218,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         low, high = distributed.all_reduce_max_numbers(*self._return_bounds)
         self.logger.record("train/lowest_return", -low)
         self.logger.record("train/highest_return", high)
-        self.logger.record("train/skipped_steps", self._step_guard.n_skipped)
+        self.logger.record("train/skipped_steps", self.step_guard.n_skipped)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self._batches = []
         return_unused_memory()

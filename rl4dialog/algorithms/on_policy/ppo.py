@@ -38,7 +38,6 @@ from rl4dialog.functional.losses import (
 )
 from rl4dialog.functional.masks import FIXED_COST, whiten
 from rl4dialog.functional.replies import Replies, ReplySamples
-from rl4dialog.policies.gradient_steps import GradientSteps
 from rl4dialog.policies.heads import ValueBounds
 
 SUPERVISED_BATCH_SIZE = 8
@@ -179,7 +178,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
         # Keep tensors and read them at the end, because each read synchronizes with the GPU.
         history: dict[str, list[torch.Tensor]] = {}
-        steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
         stopped_early = False
         # Minibatch updates (detail 6): each epoch shuffles the replies and uses every one exactly once.
         for _ in range(self.n_epochs):
@@ -191,8 +189,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                     advantages = advantages * batch.replies.flat("informative")
                 batch = batch.with_numbers(advantages=advantages, loss_weights=self._loss_weights(batch))
 
-                steps.clear()
-                sums = self._supervised_gradient(steps)
+                self.policy.optimizer.zero_grad()
+                sums = self._supervised_gradient()
                 sums |= self._gradient(batch, lambda part: self._terms(part, clip, clip_range_vf))
                 sums = dict(zip(sums, all_reduce(torch.stack(list(sums.values()))), strict=True))
                 for name, value in sums.items():
@@ -208,7 +206,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 if self.is_critic_warmup:
                     self._keep_policy()
                 # Global gradient clipping (detail 11).
-                history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
+                history.setdefault("grad_norm", []).append(self.step_guard.step(self.policy, self.max_grad_norm))
             self._n_updates += 1
             if stopped_early:
                 break
@@ -228,12 +226,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         """Accumulate the gradient of the mean loss over all processes; returns this one's part of each mean."""
         (n_tokens,) = all_reduce_numbers(batch.replies.n_tokens)
         sums: dict[str, torch.Tensor] = {}
-        steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
-        parts = self._parts(batch)
-        for i, (part, weight) in enumerate(parts):
+        for part, weight in self._parts(batch):
             terms = terms_of(part.to(self.device))
             means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
-            steps.backward(means["loss"], is_last=i == len(parts) - 1)
+            means["loss"].backward()
             for name, mean in means.items():
                 sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
         if batch.replies.critic is not None and n_processes() > 1:
@@ -244,7 +240,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
     def _train_critic(self, clip_range_vf: float | None) -> None:
         """Train the critic alone in further passes."""
-        steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
 
         def terms_of(part: ReplySamples) -> dict[str, torch.Tensor]:
             values = self.policy.predict_values(part.observations).squeeze(1)
@@ -252,10 +247,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
         for _ in range(self.critic_epochs):
             for batch in self.rollout_buffer.minibatches(self.batch_size):  # type: ignore[attr-defined]
-                steps.clear()
+                self.policy.optimizer.zero_grad()
                 self._gradient(batch, terms_of)
                 self._keep_policy()
-                steps.apply(self.max_grad_norm)
+                self.step_guard.step(self.policy, self.max_grad_norm)
 
     def _check_targets(self) -> None:
         """Check that the targets of bounded values can be reached."""
@@ -324,13 +319,13 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         n_missing = all_reduce_max(len(parts)) - len(parts) if lockstep else 0
         return [(part, 1.0) for part in parts] + [(parts[-1], 0.0)] * n_missing
 
-    def _supervised_gradient(self, steps: GradientSteps) -> dict[str, torch.Tensor]:
+    def _supervised_gradient(self) -> dict[str, torch.Tensor]:
         """Accumulate the gradient of the supervised loss, if any, and return this process's part of its mean."""
         if not self.supervised_coef or self._supervised_loss is None or self.is_critic_warmup:
             return {}
         policy: Any = self.policy
         loss = policy.compute(self._supervised_loss, self.supervised_batch_size) / n_processes()
-        steps.backward(self.supervised_coef * loss, is_last=False)
+        (self.supervised_coef * loss).backward()
         return {"supervised_loss": loss.detach()}
 
     def _loss_weights(self, batch: Any) -> torch.Tensor:

@@ -29,7 +29,7 @@ from rl4dialog.functional.distributed import gathered
 from rl4dialog.policies.base import EvaluatedActions, LMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.gradient_steps import StepGuard
-from rl4dialog.policies.sharding import shard_policy, use_deepspeed
+from rl4dialog.policies.sharding import shard_policy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.conversations import ConstantGroups, GroupSettings
@@ -113,7 +113,7 @@ class LMRolloutMixin:
         normalize_rewards: Whiten the rewards of each iteration.
         on_nan_gradient: ``skip`` and count optimizer steps with a non-finite gradient (ten in a row stop the run), or
             ``raise`` at once.
-        sharding: Sharding method of the policy: ``"fsdp"``, ``"deepspeed"`` or ``None``.
+        sharded: Shard the policy over the processes.
         credit: ``token`` for one step of advantage estimation per agent token, ``turn`` for one per turn of a
             conversation: a turn's tokens share its advantage, and each pays its own KL penalty.
         turn_gamma: Discount factor of the step from one turn to the next. ``null`` is ``gamma``.
@@ -174,7 +174,7 @@ class LMRolloutMixin:
         collector: RolloutCollector | None = None,
         normalize_rewards: bool = False,
         on_nan_gradient: Literal["skip", "raise"] = "skip",
-        sharding: str | None = None,
+        sharded: bool = False,
         credit: Credit = "token",
         turn_gamma: Fraction | None = None,
         turn_gae_lambda: Fraction | None = None,
@@ -183,11 +183,11 @@ class LMRolloutMixin:
         join_turns: bool = True,
         **kwargs: Unpack[TextArguments],
     ) -> None:
-        self._sharding = sharding
+        self._sharded = sharded
         self._join_turns = join_turns
         self._credit = {"credit": credit, "turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
         self._credit |= {"value_gae_lambda": value_gae_lambda, "gae_horizon": gae_horizon}
-        self._step_guard = StepGuard(on_nan_gradient)
+        self.step_guard = StepGuard(on_nan_gradient)
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
         of_buffer = {"normalize_rewards": normalize_rewards, **self._buffer_kwargs()}
@@ -251,11 +251,8 @@ class LMRolloutMixin:
         super()._setup_model()  # type: ignore[misc]
         policy: Any = self.policy  # type: ignore[attr-defined]
         distributed.broadcast([*policy.parameters(), *policy.buffers()])
-        if self._sharding == "fsdp":
+        if self._sharded:
             shard_policy(policy)
-        elif self._sharding == "deepspeed":
-            use_deepspeed(policy, self.max_grad_norm)  # type: ignore[attr-defined]
-        policy.gradient_steps.guard = self._step_guard
         self.rollout_buffer.whitened = getattr(self, "normalize_advantage", False)  # type: ignore[attr-defined]
 
     def train(self) -> None:
@@ -268,7 +265,7 @@ class LMRolloutMixin:
             algorithm.policy, algorithm.max_grad_norm = GatheredPolicy(policy), math.inf
             norm_of_sum = max_grad_norm or math.inf  # TRPO's is 0, and unused
         try:
-            with self._step_guard.around(policy.optimizer, norm_of_sum):
+            with self.step_guard.around(policy.optimizer, norm_of_sum):
                 super().train()  # type: ignore[misc]
         finally:
             algorithm.policy, algorithm.max_grad_norm = policy, max_grad_norm
@@ -280,7 +277,7 @@ class LMRolloutMixin:
         algorithm.policy.update_reference(self.iteration)
         if self.collector.partner is not None:
             self.collector.partner.begin_iteration(self.iteration + 1)
-        algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
+        algorithm.logger.record("train/skipped_steps", self.step_guard.n_skipped)
         found = algorithm.rollout_buffer.found_constant
         n_constant, n_compared = distributed.all_reduce_numbers(sum(found), len(found))
         if n_compared:
@@ -348,7 +345,7 @@ class LMRolloutMixin:
             self.kl_controller.step(stats.means["rollout/kl"], int(stats.means["rollout/tokens"]))
         callback.update_locals(locals())
         callback.on_rollout_end()
-        self._step_guard.begin_iteration(self.iteration)
+        self.step_guard.begin_iteration(self.iteration)
         if algorithm.num_timesteps < algorithm._total_timesteps:
             algorithm.policy.generate_ahead(algorithm._last_obs)
         algorithm.policy.weights_will_change()  # the update on this rollout follows

@@ -19,7 +19,7 @@ from rl4dialog.training.building.conversations import AnyPartner, build_partner,
 from rl4dialog.training.building.language_model import build_auxiliary_examples
 from rl4dialog.training.building.policy import policy_class, policy_kwargs, set_sampler
 from rl4dialog.training.building.rewards import build_reward_normalizer
-from rl4dialog.training.processes import sharding
+from rl4dialog.training.processes import is_sharded
 from rl4dialog.training.supervised import SupervisedLoss
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
                 keeps_dialogues=config.logging.conversations,
             ),
             normalize_rewards=kl.norm_reward,
-            sharding=sharding(),
+            sharded=is_sharded(),
             **supervised,
             **config.alg.args,
         )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import is_deepspeed_available
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
 from rl4dialog import catalog
@@ -37,7 +36,7 @@ from rl4dialog.training.building.policy import build_post_processor, check_chose
 from rl4dialog.training.building.rewards import metrics_and_rewards
 from rl4dialog.training.building.switching import switch_algorithm
 from rl4dialog.training.callbacks.base import IterationCallback
-from rl4dialog.training.processes import sharding
+from rl4dialog.training.processes import refuse_deepspeed
 from rl4dialog.training.reward_model.models import check_model_names
 from rl4dialog.training.supervised import IGNORED_ARGS, build_training_arguments
 from rl4dialog.training.turn_level.environments import check_fits, check_turn_level
@@ -123,6 +122,7 @@ def check_components(config: RunConfig) -> None:
         ConfigError: If an id or an argument is unknown, a required argument is missing, or arguments contradict each
             other.
     """
+    refuse_deepspeed()
     check_outputs(config.logging.outputs)
     for i, component in enumerate(config.callbacks):
         check_callback(component.id, component.args, f"callbacks[{i}].args")
@@ -207,8 +207,6 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
     _check_text(config)
     check_chosen(config, catalog.AlgorithmRegistry)
     algorithm, policy = catalog.AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
-    if sharding() == "deepspeed" and not is_deepspeed_available():
-        raise ConfigError("the launcher's config selects DeepSpeed, which is not installed: pip install deepspeed")
     if config.env.n_envs % n_processes() == 0:
         algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
     policy.check_arguments({**own_policy_args(config), "lora": config.lora})

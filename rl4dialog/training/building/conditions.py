@@ -30,7 +30,7 @@ from rl4dialog.tasks.turn_goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself, why_unmeasured
 from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs, own_policy_args, policy_class
 from rl4dialog.training.building.switching import OF_PPO
-from rl4dialog.training.processes import sharding
+from rl4dialog.training.processes import is_sharded
 
 Row = tuple[Callable[..., Any], str]
 
@@ -65,23 +65,11 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "environments are vectorized: the network reads all their turns in one batch"),
         (lambda n_envs, n_processes: n_envs % n_processes,
          "env.n_envs is {n_envs}, which is not divisible by {n_processes} processes"),
-        (lambda sharded_by, shardable: not shardable,
-         "alg.id: {alg_id} is not supported with FSDP or DeepSpeed; start it with plain data parallelism"),
-        (lambda sharded_by, beams: True,
-         "{beams}, but beam search is not supported with sharded weights; remove num_beams"),
-        (lambda sharded_by, critic_warmup_iters: sharded_by == "deepspeed" and critic_warmup_iters,
-         "alg.args.critic_warmup_iters is not supported with DeepSpeed; set critic_from to a run without it"),
-        (lambda sharded_by, critic_epochs: sharded_by == "deepspeed" and critic_epochs,
-         "alg.args.critic_epochs is not supported with DeepSpeed; remove it"),
-        (lambda sharded_by, critic_lr_factor: sharded_by == "deepspeed" and critic_lr_factor != 1,
-         "alg.policy.args.critic_lr_factor is not supported with DeepSpeed; remove it"),
-        (lambda sharded_by, n_critics: n_critics > 1,
-         "alg.policy.args.n_critics is not supported with FSDP or DeepSpeed; remove it"),
-        (lambda sharded_by, supervised_coef: sharded_by == "deepspeed" and supervised_coef,
-         "alg.args.supervised_coef is not supported with DeepSpeed; remove it"),
-        (lambda sharded_by, chosen_target_kl: sharded_by == "deepspeed",
-         "alg.args.target_kl is not supported with DeepSpeed, which cannot abandon a minibatch"),
-        (lambda sharded_by, not_with_fsdp: sharded_by == "fsdp" and not_with_fsdp,
+        (lambda has_fsdp, shardable: has_fsdp and not shardable,
+         "alg.id: {alg_id} is not supported with FSDP; start it with plain data parallelism"),
+        (lambda has_fsdp, beams: has_fsdp,
+         "{beams}, but beam search is not supported with FSDP; remove num_beams"),
+        (lambda has_fsdp, not_with_fsdp: has_fsdp and not_with_fsdp,
          "{not_with_fsdp[0]} is not supported with FSDP; use a launcher config without it"),
         # -- algorithm and policy
         (lambda masks, has_mask: masks != has_mask,
@@ -205,8 +193,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "one of them, or use an algorithm without groups"),
         (lambda value_rank_states, unmeasured: True,
          "train_evaluation.value_rank_states measures the critic, but {unmeasured}; remove it"),
-        (lambda value_rank_states, sharded_by: True,
-         "train_evaluation.value_rank_states is not supported with FSDP or DeepSpeed; remove it"),
         (lambda goals, vec_env: vec_env != "dummy",
          "env.vec_env: {vec_env} cannot be combined with env.id: turn_goals, all in the main process; remove it"),
         (lambda critic_warmup_iters, n_iters: critic_warmup_iters > n_iters,
@@ -369,7 +355,7 @@ def refuse_useless(config: RunConfig) -> None:
 def _values(config: RunConfig) -> dict[str, Any]:
     """Settings by the last part of their key, with defaults, and what follows from them; ``None`` for none."""
     evaluation = config.train_evaluation
-    values: dict[str, Any] = {"n_processes": n_processes(), "sharded_by": sharding()}
+    values: dict[str, Any] = {"n_processes": n_processes(), "has_fsdp": is_sharded()}
     values |= {"data_parallel": True, "shardable": False}
     values |= {"alg_id": config.alg.id, "keep_best": evaluation.keep_best, "eval_every": evaluation.eval_every}
     values["n_iters"] = config.n_iters or None  # a run that only evaluates meets no condition on its length
@@ -445,7 +431,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     algorithm, policy = catalog.AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     own, args, block = own_policy_args(config), all_arguments(config), config.own_generation_block
     plain = config.alg.policy.id.removeprefix("maskable_")
-    values: dict[str, Any] = {"n_envs": config.env.n_envs, "chosen_target_kl": config.alg.args.get("target_kl")}
+    values: dict[str, Any] = {"n_envs": config.env.n_envs}
     values |= {"masks": algorithm.maskable, "has_mask": policy.maskable, "guided": policy.guided}
     values["fitting_policy"] = f"maskable_{plain}" if algorithm.maskable else plain
     values |= {"needs_critic": algorithm.needs_critic, "chosen_critic": own.get("critic"), "own_block": block.where}
@@ -472,9 +458,11 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     used = {
         f"generation.backend: {config.generation.backend}": config.generation.has_vllm,
         "env.args.bootstrap_truncated": config.env.args.bootstrap_truncated,
+        "train_evaluation.value_rank_states": config.train_evaluation.value_rank_states is not None,
         "a partner that is a copy of the policy": any(plays_itself(chosen) for chosen, _ in chosen_partners(config)),
         "metric causal_perplexity": any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics),
         "a reference that follows the policy (alg.policy.args.reference)": own.get("reference") in ("ema", "reset"),
+        "alg.policy.args.n_critics": own.get("n_critics", 1) > 1,
         "alg.policy.args.compile": own.get("compile", False),
         "alg.policy.args.offload_reference": own.get("offload_reference", False),
     }

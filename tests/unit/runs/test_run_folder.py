@@ -40,13 +40,10 @@ def test_folder_is_base_project_experiment(tmp_path, monkeypatch):
     assert folder.path("log.txt") == folder.root / "log.txt"
 
 
-def test_existing_run_is_refused_with_both_ways_out(folder, tmp_path):
-    folder.write_json("config.json", {"seed": 1})
-    with pytest.raises(RunFolderError, match=f"{folder.root} already exists .*--overwrite .*--experiment_name"):
-        RunFolder(tmp_path, "project", "run")
-    folder.path("config.json").rename(folder.path("log.txt"))  # somebody else's
+def test_files_of_somebody_else_are_not_replaced(folder, tmp_path):
+    folder.path("log.txt").write_text("x")
     with pytest.raises(RunFolderError, match=r"contains no config\.json"):
-        RunFolder(tmp_path, "project", "run", overwrite=True)
+        RunFolder(tmp_path, "project", "run")
     assert folder.path("log.txt").is_file()
 
 
@@ -58,7 +55,7 @@ def test_overwrite_removes_the_runs_files_and_no_others(folder, tmp_path):
         folder.path(name).parent.mkdir(parents=True, exist_ok=True)
         folder.path(name).write_text("x")
     folder.path("best_model").symlink_to(folder.path("plots"))  # which overwriting does not follow
-    again = RunFolder(tmp_path, "project", "run", overwrite=True)
+    again = RunFolder(tmp_path, "project", "run")
     again.discard_replaced()
     left = {str(path.relative_to(again.root)) for path in again.root.rglob("*") if path.is_file()}
     assert left == set(others)
@@ -70,7 +67,7 @@ def replace_in_part(earlier, base):
     for name in ("config.json", "result.json", "model/model.safetensors", "notes.md"):
         earlier.path(name).parent.mkdir(exist_ok=True)
         earlier.path(name).write_text("old")
-    new = RunFolder(base, "project", "run", overwrite=True)
+    new = RunFolder(base, "project", "run")
     assert not new.path("result.json").exists()
     new.write_json("config.json", {})
     new.append_jsonl("warnings.jsonl", {})
@@ -108,12 +105,11 @@ def test_config_that_reads_the_run_to_be_replaced_is_refused(folder, inside):
     check_not_replaced(folder.root, {"imports": [str(folder.path("own.py"))], "model_name": "gpt2", "empty": ""})
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_what_a_kill_leaves_before_the_first_config_is_no_run(tmp_path, overwrite):
+def test_what_a_kill_leaves_before_the_first_config_is_no_run(tmp_path):
     root = tmp_path / "project" / "run"
     root.mkdir(parents=True)
     (root / ".config.json.tmp").write_text('{"se')
-    folder = RunFolder(tmp_path, "project", "run", overwrite=overwrite)
+    folder = RunFolder(tmp_path, "project", "run")
     folder.write_json("config.json", {})
     assert [path.name for path in root.iterdir()] == ["config.json"]
 
@@ -189,7 +185,7 @@ def test_folder_has_one_writer_at_a_time(tmp_path):
             pass
         folder = RunFolder(tmp_path, "project", "run")
         folder.write_json("config.json", {})
-        RunFolder(tmp_path, "project", "run", overwrite=True)
+        RunFolder(tmp_path, "project", "run")
         with pytest.raises(RunFolderError, match="another process"), only_writer(root):
             pass
         folder.path("notes.md").write_text("x")

@@ -152,7 +152,7 @@ def test_steps_that_were_left_out_in_a_row_are_remembered(tmp_path, monkeypatch)
     for name in ("load_policy_weights", "load_optimizer"):
         monkeypatch.setattr(policy_trainee.saving, name, lambda *_: None)
     stopped, resumed = make_algorithm(), make_algorithm()
-    stopped.policy.gradient_steps.guard.n_in_a_row = 7
+    stopped.step_guard.n_in_a_row = 7
     state = json.loads(json.dumps(trainee_of(stopped).capture_state()))
     trainee_of(resumed).restore(Checkpoint(tmp_path, state))
-    assert resumed.policy.gradient_steps.guard.n_in_a_row == 7
+    assert resumed.step_guard.n_in_a_row == 7

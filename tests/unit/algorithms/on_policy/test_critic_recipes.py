@@ -191,12 +191,12 @@ def test_each_critic_learns_from_its_own_conversations(critic):
 
     algorithm.critic_epochs, algorithm.batch_size = 1, 10**6
     found = []
-    policy.gradient_steps.apply = lambda norm: found.extend(p.grad.clone() for p in policy.critic_parameters())
+    algorithm.step_guard.step = lambda policy, _: found.extend(p.grad.clone() for p in policy.critic_parameters())
     algorithm._divide_replies()
     algorithm._train_critic(None)
     torch.testing.assert_close(found, expected)
     # A minibatch without conversations of a critic leaves this critic as it is.
-    policy.gradient_steps.clear()
+    policy.optimizer.zero_grad()
     one = algorithm.rollout_buffer._minibatch([0])
     algorithm._gradient(one, lambda part: {"loss": policy.predict_values(part.observations)[:, 0]})
     other = policy._critics[1 - int(replies.critic[0])]

@@ -34,14 +34,14 @@ class FarFromTheRollout(PPO):
 
 def n_steps_taken(trained):
     """Optimizer steps of one update."""
-    steps, n_taken = trained.policy.gradient_steps, []
-    apply = steps.apply
+    n_taken = []
+    step = trained.step_guard.step
 
-    def counted(max_grad_norm):
+    def counted(*args):
         n_taken.append(1)
-        return apply(max_grad_norm)
+        return step(*args)
 
-    steps.apply = counted
+    trained.step_guard.step = counted
     trained.train()
     return len(n_taken)
 

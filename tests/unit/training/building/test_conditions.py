@@ -279,11 +279,29 @@ def config_of(folder, args=None, **overrides):
     return parse_config(make_config(folder, **settings), "test")
 
 
-def test_self_play_is_refused_with_fsdp(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("base", "overrides", "message"),
+    [
+        (TALK, partner("self_play"), "a partner that is a copy of the policy is not supported with FSDP"),
+        (TEXT, policy(n_critics=2), "alg.policy.args.n_critics is not supported with FSDP"),
+        (TALK, {"train_evaluation__value_rank_states": 10}, "value_rank_states is not supported with FSDP"),
+        (TEXT, {"train_evaluation__generation_kwargs": {"num_beams": 2}}, "beam search is not supported with FSDP"),
+    ],
+)
+def test_what_sharded_weights_do_not_support_is_refused(base, overrides, message, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match="a partner that is a copy of the policy is not supported with FSDP"):
-        check_components(config_of(tmp_path))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_components(built(tmp_path, base, {"reward_fn": LENGTH, **overrides}))
+
+
+@pytest.mark.parametrize("base", [CART_POLE, TEXT])
+def test_deepspeed_is_refused_and_fsdp_named(base, tmp_path, monkeypatch):
+    config = built(tmp_path, base, {})
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    message = r"DeepSpeed, .* checkpoints, target_kl or critic warm-up; select FSDP.*docs/large_models\.md"
+    with pytest.raises(ConfigError, match=message):
+        check_components(config)
 
 
 def test_partner_has_the_format_lengths_and_sampling_of_the_agent(tmp_path):
