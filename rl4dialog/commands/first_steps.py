@@ -9,7 +9,7 @@ import sys
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
-from rl4dialog.commands.options import OPTIONAL_CONFIG, OPTIONAL_RUN, SEED, command, flag, option, read_config
+from rl4dialog.commands.options import CONFIG, OPTIONAL_CONFIG, SEED, command, flag, option, read_config
 from rl4dialog.commands.train import train
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.pretrained import BUILTIN
@@ -115,8 +115,7 @@ def _asked(question: str, flag: str) -> str:
 
 
 @command(
-    *OPTIONAL_CONFIG,
-    OPTIONAL_RUN,
+    *CONFIG,
     option("--base_path_to_store_results", "parent folder of project folders", default="."),
     flag("--quick", "leave out all checks that need the language model"),
     flag("--all", "show passed and skipped checks in full, too"),
@@ -125,16 +124,6 @@ def doctor(args: Namespace) -> int:
     from rl4dialog.training.doctor.examination import examine, has_failed, print_findings
     from rl4dialog.training.doctor.subject import Subject
 
-    if (args.config_path is None) == (args.run_path is None):
-        raise ConfigError("pass --config_path to check a config, or --run to check the model of a run")
-    if args.run_path is not None:
-        from rl4dialog.inference.publishing import merged_adapters
-
-        if args.overrides or args.variant:
-            raise ConfigError("--set and --variant change a config, so they have no effect with --run; remove them")
-        found = {"merged_adapters": merged_adapters(Path(args.run_path).expanduser())}
-        print_findings(found, show_all=True)
-        return int(has_failed(list(found.values())))
     findings = examine(Subject(read_config(args), Path(args.base_path_to_store_results), args.quick), args.debug)
     print_findings(findings, show_all=args.all)
     if has_failed(list(findings.values())):

@@ -140,13 +140,12 @@ def read_config(args: Namespace) -> RunConfig:
 # -- trained models ---------------------------------------------------------------------------------------------------
 
 RUN = option("--run", "run folder", dest="run_path", required=True, metavar="RUN")
-OPTIONAL_RUN = option("--run", "run folder", dest="run_path", metavar="RUN")
 CHECKPOINT = option("--checkpoint", "checkpoint of the run: iteration, last or best (default: the final model)")
 TRUST = flag(
     "--trust", "allow the run's config to run custom code, and to use the addresses, keys and files that it names"
 )
 MODEL = (
-    OPTIONAL_RUN,
+    option("--run", "run folder", dest="run_path", metavar="RUN"),
     CHECKPOINT,
     option("--model", "folder or hub id of a model with its tokenizer"),
     option("--config_path", "YAML config file to use with --model"),

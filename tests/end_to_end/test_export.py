@@ -12,7 +12,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rl4dialog
 from rl4dialog import cli
-from rl4dialog.inference.publishing import _as_trained
 
 
 def with_adapters(folder):
@@ -54,32 +53,6 @@ def test_file_has_the_trained_model_with_its_adapters_merged(run, tmp_path, caps
     fields = GGUFReader(output).fields
     assert fields["general.name"].contents() == "e"
     assert fields["tokenizer.ggml.eot_token_id"].contents() == tokenizer.convert_tokens_to_ids("<EOU>")
-
-
-def test_doctor_finds_adapters_that_were_merged_into_shared_weights(run, copied, capsys):
-    assert cli.main(["doctor", "--run", str(run)]) == 0
-    assert "no layers share merged adapters" in " ".join(capsys.readouterr().out.replace("|", " ").split())
-    model = AutoModelForCausalLM.from_pretrained(copied / "model").eval()
-    ids = torch.tensor([[3, 4, 5, 6]])
-    with torch.no_grad():
-        trained = model(ids).logits
-    # As earlier versions saved it: the embedding got the change of the head.
-    model.get_input_embeddings().weight = model.get_output_embeddings().weight
-    model.config.tie_word_embeddings = True
-    model.save_pretrained(copied / "model")
-    assert cli.main(["doctor", "--run", str(copied)]) == 1
-    assert "1 fail" in capsys.readouterr().out
-    published = AutoModelForCausalLM.from_pretrained(copied / "model").eval()
-    with torch.no_grad():
-        assert (published(ids).logits - trained).abs().max() > 0.01
-        names, mended = _as_trained(published, copied / "model" / "adapter")
-        torch.testing.assert_close(mended(ids).logits, trained, atol=1e-5, rtol=1e-5)
-    assert names == ["lm_head"]
-
-
-def test_doctor_checks_a_config_or_a_run(run, refused):
-    for arguments in ([], ["--run", str(run), "--config_path", "x.yml"], ["--run", str(run), "--set", "seed=1"]):
-        refused(cli.main(["doctor", *arguments]), "--run")
 
 
 def test_exported_file_is_a_model_name(run, tmp_path):

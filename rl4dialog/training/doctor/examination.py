@@ -21,8 +21,8 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
     check.__name__: check
     for check in (
         *(of_data.settings, of_data.first_prompt, of_data.prompts, of_data.references, of_data.held_out),
-        *(of_data.evaluations, of_data.chat_template, of_model.memory, of_model.disk, of_model.weights),
-        *(of_model.warm_start, of_data.vocabulary, of_data.padding_token, of_data.end_of_sequence, of_data.reply_ends),
+        *(of_data.evaluations, of_data.chat_template, of_model.memory, of_model.disk, of_model.warm_start),
+        *(of_data.vocabulary, of_data.padding_token, of_data.end_of_sequence, of_data.reply_ends),
         *(of_model.dropout_off, of_model.padding_invariance, of_model.sampler_agreement, of_model.kl_at_start),
         *(of_data.conversation, of_data.logged_conversations, of_data.logged_rewards, of_data.prior_likelihood),
         *(of_model.reward, of_model.determinism, of_model.learning_rate_zero, of_model.metrics),

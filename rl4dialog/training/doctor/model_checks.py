@@ -70,14 +70,6 @@ def disk(subject: Subject) -> Finding:
     return judged(needed / free if free else 2.0, measured, advice, warn_above=MEMORY_SHARE, fail_above=1.0)
 
 
-def weights(subject: Subject) -> Finding:
-    broken = [name for name, weight in subject.initial_model.named_parameters() if not torch.isfinite(weight).all()]
-    if broken:
-        return Finding("fail", f"{len(broken)} tensors with NaN or infinity, such as {broken[0]}", "load another model")
-    n = sum(weight.numel() for weight in subject.initial_model.parameters())
-    return Finding("pass", f"{n:,} parameters, all finite (the model {subject.model_state})")
-
-
 def warm_start(subject: Subject) -> Finding:
     """Check that a cached warm start did not memorise its data."""
     if subject.config.warm_start is None:
