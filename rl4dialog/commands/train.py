@@ -119,7 +119,7 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
         return
 
     from rl4dialog.runs.run_folder import only_writer
-    from rl4dialog.training.checkpoint import is_done, stored_config, with_first_sampler
+    from rl4dialog.training.checkpoint import is_done
     from rl4dialog.training.interruption import StopSignals
     from rl4dialog.training.trainer import Trainer
 
@@ -129,8 +129,6 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
         return
     with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
         checkpoint = _checkpoint_to_resume(args, config, root)
-        if checkpoint is not None:
-            config = with_first_sampler(config, stored_config(root))
         if not is_main_process():
             Trainer(config, None, checkpoint, signals).train_and_eval()
             return

@@ -44,11 +44,9 @@ TURN_GOALS = "turn_goals"
 """Id of the environment whose agent chooses a goal for each of its turns."""
 DEFAULT_REPLY_LENGTH = 32
 """Maximum number of tokens per evaluation reply for a run without ``env``, if the config sets none."""
-_OF_SUPERVISED = dict.fromkeys(("training_args", "model_type", "model_name", "generation_kwargs"))
 
 
 class OnPolicyAlgConfig(AlgConfig):
-    of_other_kinds = _OF_SUPERVISED | {"loss_on": "reply", "rewards": None}
     kl_div: KLConfig
     """KL penalty. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
     policy: PolicyConfig
@@ -56,7 +54,6 @@ class OnPolicyAlgConfig(AlgConfig):
 
 
 class OfflineAlgConfig(AlgConfig):
-    of_other_kinds = _OF_SUPERVISED | {"loss_on": "reply", "kl_div": None}
     policy: PolicyConfig
     """Policy. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
     rewards: Literal["log", "reward_fn"] | None = None
@@ -66,7 +63,6 @@ class OfflineAlgConfig(AlgConfig):
 
 
 class SupervisedAlgConfig(AlgConfig):
-    of_other_kinds = dict.fromkeys(("kl_div", "policy", "rewards"))
     training_args: dict[str, Any]
     """``supervised`` and ``reward_model`` only: arguments of transformers' ``TrainingArguments``."""
     model_type: Literal["causal", "seq2seq"]

@@ -240,11 +240,6 @@ class EnvConfig(EnvironmentsConfig):
     (``subproc``), or all in the main process (``dummy``). The rollouts are identical. Default: ``blocks`` if rewards or
     the partner run in the environments, otherwise ``dummy``.
     """
-    on_worker_death: Literal["raise", "restart"] = Field(default="raise", exclude=True)
-    """No effect, accepted in configs of earlier versions: a run stops if a worker dies; the same command continues it.
-    """
-    max_restarts: int = Field(default=10, ge=1, exclude=True)
-    """No effect, accepted in configs of earlier versions."""
     args: EnvArgs
     """Arguments of each environment."""
 
@@ -433,16 +428,13 @@ class LoggingConfig(Block):
 class OfAKind(Block):
     """A block whose keys depend on the kind of run. A ``null`` value for one of its own keys counts as missing."""
 
-    of_other_kinds: ClassVar[Mapping[str, Any]] = {}
-    """Keys of other kinds that may be given with these values, as in resolved configs."""
-
     @model_validator(mode="before")
     @classmethod
     def _without_nothing(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        nothing = {**dict.fromkeys(cls.own_keys()), **cls.of_other_kinds}
-        return {key: value for key, value in given.items() if key not in nothing or value != nothing[key]}
+        own = cls.own_keys()
+        return {key: value for key, value in given.items() if key not in own or value is not None}
 
     @classmethod
     def own_keys(cls) -> list[str]:

@@ -22,7 +22,6 @@ _WITHOUT_BLOCKS = {
     "dummy": "there are no workers with env.vec_env: dummy",
     "subproc": "with env.vec_env: subproc each environment has its own worker",
 }
-_WITHOUT_RESTARTS = "the run stops if a worker dies, and the same command continues it from its last checkpoint"
 # Differences by the keys that would set the value explicitly.
 _RL4LMS_DEFAULTS = {
     ("alg.policy.args.optimizer_class", "alg.policy.args.weight_decay", "alg.policy.args.optimizer_kwargs"): (
@@ -50,8 +49,6 @@ def _keys_without_effect(config: TextConfig, given: Kwargs) -> Iterator[str]:
     if config.env is not None:
         if config.env.n_workers is not None and config.env.vec_env in _WITHOUT_BLOCKS:
             without_effect["env.n_workers"] = _WITHOUT_BLOCKS[config.env.vec_env]
-        if config.env.on_worker_death == "restart":  # resolved configs of earlier versions have the key, too
-            without_effect |= dict.fromkeys(("env.on_worker_death", "env.max_restarts"), _WITHOUT_RESTARTS)
         without_effect["tokenizer.max_length"] = "env.args.max_prompt_length and max_episode_length are used instead"
         # Compares values, not given keys, so that a resolved config, which contains all keys, has the same notes.
         tokenizer_side, side = config.tokenizer.truncation_side, config.env.args.prompt_truncation_side

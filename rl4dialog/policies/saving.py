@@ -155,13 +155,9 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def states_beside(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
-    """State dicts saved next to the language model, by file. The critic keeps the names of the first format."""
+    """State dicts saved next to the language model, by file."""
     critic_ids = {id(parameter) for parameter in policy.critic_parameters()}
-    critic: dict[str, Tensor] = {
-        name.replace("_value_head.trunk.", "_critic_trunk.").replace("_value_head.output.", "_value_head."): parameter
-        for name, parameter in policy.named_parameters()
-        if id(parameter) in critic_ids
-    }
+    critic: dict[str, Tensor] = {name: each for name, each in policy.named_parameters() if id(each) in critic_ids}
     others = {f"{what}.safetensors": state for what, state in policy.states().items()}
     return {CRITIC_FILE: critic, **others} if critic else others
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rl4dialog.core.errors import CheckpointError, ConfigError
+from rl4dialog.core.errors import ConfigError
 
 _MOST = 0.2  # largest relative error that counts, and largest relative change of a coefficient per iteration
 
@@ -34,13 +34,7 @@ class KLController(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a saved state."""
-        coeff = float(state["coeff"])
-        if not 0 <= coeff < math.inf:  # a negative one would reward divergence
-            raise CheckpointError(
-                f"the checkpoint has a KL coefficient of {coeff:g}, but it must be finite and not negative (an earlier "
-                f"version let the ziegler controller leave this range); resume from an earlier checkpoint"
-            )
-        self.coeff = coeff
+        self.coeff = float(state["coeff"])
 
     def _change_by(self, share: float) -> None:
         """Change the coefficient by a relative amount, at most 20 % up or down. It stays finite and not negative."""

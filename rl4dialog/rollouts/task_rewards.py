@@ -54,10 +54,9 @@ class RewardNormalizer:
         """Restore a saved state."""
         self._n, self._mean = int(state["n"]), float(state["mean"])
         self._sum_of_squares = float(state["sum_of_squares"])
-        deviation = math.sqrt(self._sum_of_squares / self._n) if self._n else -math.inf
-        # States of earlier versions have no bounds. Their scores differed if they have a deviation.
-        low, high = state.get("bounds", (self._mean + deviation, self._mean - deviation))
-        self._bounds = float(low), float(high)
+        if self._n:
+            low, high = state["bounds"]
+            self._bounds = float(low), float(high)
 
     def _statistics(self, scores: np.ndarray, scales: np.ndarray) -> tuple[float, float, bool]:
         """Mean and deviation for the mode, and whether the deviation is only rounding (it is 1 then)."""

@@ -302,8 +302,8 @@ class RunLogger:
 
 
 def _iteration(name: str, record: Mapping[str, Any]) -> int:
-    """Iteration of a record of a jsonl file; those of earlier supervised runs have none, and are of 1."""
-    return int(record["epoch"] if name.endswith(_METRICS_SUFFIX) else record.get("iteration", 1))
+    """Iteration of a record of a jsonl file."""
+    return int(record["epoch" if name.endswith(_METRICS_SUFFIX) else "iteration"])
 
 
 class _CSVOutput(sb3_logger.CSVOutputFormat):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.config import RunConfig, TextConfig, parse_config
+from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.config_blocks import GENERATION_OPTIONS
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.files import json_object, read_manifest, write_manifest
@@ -62,7 +62,6 @@ class Checkpoint:
     def of_process(self, key: str) -> Any:
         """What this process saved under a key of the state, which has a list with a value of each process."""
         found = self.state[key]
-        found = [found] if isinstance(found, dict) else found  # in checkpoints of earlier versions
         if len(found) != n_processes():
             now = f"but this run has {n_processes()}; start the run with {len(found)}"
             raise CheckpointError(f"{self.path} was written by {len(found)} processes, {now}")
@@ -253,20 +252,11 @@ def stored_config(root: Path) -> RunConfig:
         raise RunFolderError(f"{path} cannot be read, which --resume needs: {error}; {advice}") from error
 
 
-def with_first_sampler(config: RunConfig, stored: RunConfig) -> RunConfig:
-    """A config with ``generation.backend: transformers`` if its run began with this when it was the default."""
-    if isinstance(config, TextConfig) and isinstance(stored, TextConfig):
-        generation = config.generation
-        if (stored.generation.backend, generation.backend) == ("transformers", "auto"):
-            return config.model_copy(update={"generation": generation.model_copy(update={"backend": "transformers"})})
-    return config
-
-
 def _check_same(root: Path, config: RunConfig) -> RunConfig:
     """Check that a config and the stored one define the same training; return the latter."""
     stored = stored_config(root)
-    free, now = tuple(f"{key}." for key in _FREE), with_first_sampler(config, stored)
-    found = changes(stored.model_dump(mode="json"), now.model_dump(mode="json"))
+    free = tuple(f"{key}." for key in _FREE)
+    found = changes(stored.model_dump(mode="json"), config.model_dump(mode="json"))
     if changed := [text for key, text in found if not f"{key}.".startswith(free)]:
         more = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
         advice = "Use its own config (--resume), replace it with --overwrite, or name another --experiment_name"

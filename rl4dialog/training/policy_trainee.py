@@ -285,12 +285,11 @@ class OnPolicyTrainee(PolicyTrainee):
         if len(envs) != (n_envs := algorithm.env.num_envs):
             raise CheckpointError(f"{checkpoint.path} has {len(envs)} environments per process, not {n_envs}")
         algorithm.kl_controller.load_state_dict(state["kl_controller"])
-        if "baseline" in state:  # checkpoints of earlier versions have none
-            algorithm.rollout_buffer.load_state_dict(state["baseline"])
+        algorithm.rollout_buffer.load_state_dict(state["baseline"])
         normalizer, partner = algorithm.collector.normalizer, algorithm.collector.partner
         if normalizer is not None:
             normalizer.load_state_dict(state["normalizer"])
-        if partner is not None and (saved := state.get("partner")):
+        if partner is not None and (saved := state["partner"]):
             path = checkpoint.path / PARTNER_FILE
             partner.load_state(saved, load_file(path) if path.is_file() else {})
         algorithm.ep_info_buffer = deque(of_process["episodes"], maxlen=algorithm._stats_window_size)

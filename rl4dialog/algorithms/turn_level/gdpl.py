@@ -37,7 +37,6 @@ class RewardEstimator(nn.Module):
         self._n_actions, self._is_discrete = n_actions, is_discrete
         self.g = nn.Sequential(nn.Linear(2 * n_inputs + n_actions, width), nn.ReLU(), nn.Linear(width, 1))
         self.start = copy.deepcopy(policy).requires_grad_(False)
-        self.register_load_state_dict_pre_hook(_skip_earlier_form)
 
     def inputs(self, observations: Tensor, actions: Tensor, next_observations: Tensor) -> Tensor:
         """Inputs of g (B, n_inputs) for turns."""
@@ -51,14 +50,6 @@ class RewardEstimator(nn.Module):
         with torch.no_grad():
             log_probs = [each.get_distribution(turns[0]).log_prob(actions) for each in (self.start, policy)]
         return self.inputs(*turns), log_probs[0] - log_probs[1]
-
-
-def _skip_earlier_form(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Load policies whose estimator had another form: predictions do not need it."""
-    if f"{prefix}h.0.weight" in state:
-        for key in [key for key in state if key.startswith(prefix)]:
-            del state[key]
-        state.update({prefix + key: value for key, value in module.state_dict().items()})
 
 
 class GDPL(OnPolicyIterations, PPO):

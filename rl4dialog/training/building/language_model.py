@@ -116,7 +116,7 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
 
     cached = cached_folder(WARM_START, key, build)
     counts = warm_start_facts(cached)
-    if problem := memorised(counts.pop("held_out_losses", ())):
+    if problem := memorised(counts.pop("held_out_losses")):
         _logger.warning("%s; lower warm_start.n_epochs or warm_start.learning_rate", problem)
     if not is_new and any(counts.values()):
         n_prompts, n_references, n_left_out = (counts[name] for name in _COUNTS)
@@ -128,7 +128,7 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
 
 
 def warm_start_facts(cached: Path) -> dict[str, Any]:
-    """Numbers of truncated texts of a cached warm start, and its ``held_out_losses``, which old ones lack."""
+    """Numbers of truncated texts of a cached warm start, and its ``held_out_losses``."""
     return dict(json.loads((cached / _FACTS_FILE).read_text(encoding="utf-8")))
 
 

@@ -99,7 +99,7 @@ class Subject(Assembly):
         if config.warm_start is None:
             return model, "as loaded", []
         if cached := find_cached(language_model.WARM_START, language_model.warm_start_key(config, model, self.texts)):
-            losses = language_model.warm_start_facts(cached).get("held_out_losses", [])
+            losses = language_model.warm_start_facts(cached)["held_out_losses"]
             warmed = language_model.build_language_model(config, self.texts)
             return warmed, "after its warm start, which is cached", losses
         return model, "before its warm start, which is not cached", []

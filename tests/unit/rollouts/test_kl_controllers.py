@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rl4dialog.core.errors import CheckpointError, ConfigError
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.rollouts.kl_controllers import (
     AdaptiveKLController,
     FixedKLController,
@@ -71,12 +71,6 @@ def test_one_iteration_changes_the_coefficient_by_a_fifth_at_most_and_never_its_
         assert 0 <= controller.coeff < float("inf")
         assert controller.coeff < 1e-300 or controller.coeff == pytest.approx(before, rel=0.2 + 1e-9)
     assert kl == kl or controller.coeff == 0.2, "nothing is learned from a KL that is not a number"
-
-
-@pytest.mark.parametrize("coeff", [-0.031, float("inf"), float("nan")])
-def test_coefficient_of_a_checkpoint_that_rewards_divergence_is_refused(coeff):
-    with pytest.raises(CheckpointError, match="KL coefficient of"):
-        ZieglerKLController(0.2, 0.5).load_state_dict({"coeff": coeff})
 
 
 def test_what_is_built_has_what_was_asked_for():

@@ -219,7 +219,7 @@ def test_console_shows_what_is_new_and_nothing_again_after_a_resume(tmp_path, ca
 def test_supervised_run_has_the_iterations_0_and_1(tmp_path):
     tracker = open_tracker(tmp_path, ["csv"])
     begin(tracker)
-    tracker.log_training_infos({"train_loss": 0.5, "n_steps": 4})
+    tracker.log_training_infos({"iteration": 1, "train_loss": 0.5, "n_steps": 4})
     tracker.log_metrics(1, "test", {"lexical/meteor": 0.5})
     tracker.close()
     rows = csv_rows(tmp_path)

@@ -17,8 +17,6 @@ from rl4dialog.training.checkpoint import (
     find_run,
     is_done,
     remove_checkpoints_after,
-    stored_config,
-    with_first_sampler,
 )
 
 STRAY = ["iteration_000020_backup", "iteration_best", "iteration_000030.old"]
@@ -97,22 +95,6 @@ def test_complete_run_of_another_config_is_told(tmp_path):
         is_done(root, config_of(tmp_path, alg__args__learning_rate=0.5))
 
 
-def test_run_that_says_subproc_goes_on(tmp_path):
-    """As an earlier version wrote it, where that was the name of what is now blocks."""
-    root = complete_run(tmp_path, env__vec_env="subproc", env__n_workers=2, env__on_worker_death="restart")
-    for kind in ("subproc", "blocks"):
-        assert is_done(root, config_of(tmp_path, env__vec_env=kind))
-
-
-def test_run_from_before_the_default_changed_goes_on_with_its_own_sampler(tmp_path):
-    root = complete_run(tmp_path, generation__backend="transformers")
-    config = config_of(tmp_path)
-    assert is_done(root, config) and config.generation.backend == "auto", "a check changes nothing"
-    assert with_first_sampler(config, stored_config(root)).generation.backend == "transformers"
-    with pytest.raises(ConfigError, match=r"generation\.backend was 'transformers' and is now 'graph'"):
-        is_done(tmp_path / "run", config_of(tmp_path, generation__backend="graph"))
-
-
 def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path):
     supervised = {
         "alg": {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
@@ -122,8 +104,7 @@ def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path):
 
 
 def test_what_a_process_saved_is_for_as_many_processes(tmp_path):
-    checkpoint = Checkpoint(tmp_path, {"one": ["a"], "two": ["a", "b"], "of an earlier version": {"x": 1}})
+    checkpoint = Checkpoint(tmp_path, {"one": ["a"], "two": ["a", "b"]})
     assert checkpoint.of_process("one") == "a"
-    assert checkpoint.of_process("of an earlier version") == {"x": 1}
     with pytest.raises(CheckpointError, match="was written by 2 processes, but this run has 1; start the run with 2"):
         checkpoint.of_process("two")

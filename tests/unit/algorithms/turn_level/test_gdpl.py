@@ -76,15 +76,6 @@ def test_demonstrations_of_one_turn_are_refused():
         GDPL("MlpPolicy", envs, device="cpu")
 
 
-def test_policies_whose_estimator_had_another_form_are_loaded():
-    built = algorithm()
-    state = {key: value + 1 for key, value in built.policy.state_dict().items() if not key.startswith("estimator.")}
-    built.policy.load_state_dict(
-        {**state, "estimator.h.0.weight": torch.ones(2), "estimator.g.0.weight": torch.ones(2)}
-    )
-    torch.testing.assert_close(built.policy.state_dict()["action_net.bias"], state["action_net.bias"])
-
-
 def test_policy_waits_for_the_estimator():
     built = algorithm(estimator_warmup_iters=2)
     weights = [p.clone() for p in built.policy.action_net.parameters()]
