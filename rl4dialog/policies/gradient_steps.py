@@ -96,9 +96,8 @@ MAX_SKIPPED_IN_A_ROW = 10
 class StepGuard:
     """Skips steps with a non-finite gradient, so that weights never become NaN; raises after `MAX_SKIPPED_IN_A_ROW`."""
 
-    def __init__(self, on_nan_gradient: str = "skip") -> None:
+    def __init__(self) -> None:
         self.n_skipped = 0  # in this iteration
-        self._limit = MAX_SKIPPED_IN_A_ROW if on_nan_gradient == "skip" else 1
         self.n_in_a_row, self._iteration = 0, 0
 
     def begin_iteration(self, iteration: int) -> None:
@@ -112,12 +111,11 @@ class StepGuard:
             return True
         self.n_skipped += 1
         self.n_in_a_row += 1
-        if self.n_in_a_row >= self._limit:
-            steps = "an optimizer step" if self._limit == 1 else f"{self._limit} optimizer steps in a row"
+        if self.n_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise TrainingError(
-                f"iteration {self._iteration}: the gradient of {steps} was not finite (NaN or infinite), so the "
-                f"weights are unchanged. Check alg.args.learning_rate (lower it), the scale of the reward "
-                f"(reward_fn.normalize, reward_fn.clip), precision (try fp32)"
+                f"iteration {self._iteration}: the gradient of {MAX_SKIPPED_IN_A_ROW} optimizer steps in a row was not "
+                f"finite (NaN or infinite), so the weights are unchanged. Check alg.args.learning_rate (lower it), the "
+                f"scale of the reward (reward_fn.normalize, reward_fn.clip), precision (try fp32)"
             )
         return False
 

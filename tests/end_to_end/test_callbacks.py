@@ -103,8 +103,8 @@ def test_what_was_logged_once_is_written_once(tmp_path):
 def test_supervised_run_refuses_what_needs_rollouts(tmp_path, refused, extra, message):
     config = make_config(tmp_path, **extra, alg=supervised(num_train_epochs=1))
     refused(train(tmp_path, config), message)
-    with pytest.raises(ConfigError, match="'every_n_timesteps' acts on rollouts"):
-        check_without_rollouts("every_n_timesteps", {}, "callbacks[0]")
+    with pytest.raises(ConfigError, match="'stop_on_reward_threshold' acts on rollouts"):
+        check_without_rollouts("stop_on_reward_threshold", {}, "callbacks[0]")
     check_without_rollouts("stop_on_reward_threshold", {"metric": "length/words"}, "callbacks[0]")
 
 

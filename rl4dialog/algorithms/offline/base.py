@@ -51,8 +51,6 @@ class OfflineAlgorithm(BaseAlgorithm):
         discount_per: Whether ``gamma`` discounts every ``token``, or only from one ``turn`` to the next, as always
             with values of replies.
         max_grad_norm: Maximum gradient norm; larger gradients are scaled down.
-        on_nan_gradient: ``skip`` and count optimizer steps with a non-finite gradient (ten in a row stop the run), or
-            ``raise`` at once.
         policy_kwargs: Arguments of the policy.
         seed: Random seed.
         device: Device; ``auto`` selects a GPU if there is one, otherwise the CPU.
@@ -83,7 +81,6 @@ class OfflineAlgorithm(BaseAlgorithm):
         gamma: Fraction = 0.99,
         discount_per: Literal["token", "turn"] = "token",
         max_grad_norm: Positive = 1.0,
-        on_nan_gradient: Literal["skip", "raise"] = "skip",
         policy_kwargs: dict[str, Any] | None = None,
         seed: int | None = None,
         device: str = "auto",
@@ -97,7 +94,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         self.gamma, self.max_grad_norm = gamma, max_grad_norm
         self.per_turn = bool(getattr(policy, "reranked", False))  # whether actions are whole turns instead of tokens
         self.discount_per = "turn" if self.per_turn else discount_per
-        self.step_guard = StepGuard(on_nan_gradient)
+        self.step_guard = StepGuard()
         self.kept = self.select(log)
         self.sampler = OfflineSampler(log.n_tokens[self.kept], batch_size, seed or 0)
         self._batches: list[np.ndarray] = []

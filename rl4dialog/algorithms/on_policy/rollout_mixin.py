@@ -111,8 +111,6 @@ class LMRolloutMixin:
         kl_controller: Controller of the KL penalty; no penalty by default.
         collector: Rollout collector; by default all rewards come from the environments.
         normalize_rewards: Whiten the rewards of each iteration.
-        on_nan_gradient: ``skip`` and count optimizer steps with a non-finite gradient (ten in a row stop the run), or
-            ``raise`` at once.
         sharded: Shard the policy over the processes.
         credit: ``token`` for one step of advantage estimation per agent token, ``turn`` for one per turn of a
             conversation: a turn's tokens share its advantage, and each pays its own KL penalty.
@@ -173,7 +171,6 @@ class LMRolloutMixin:
         kl_controller: KLController | None = None,
         collector: RolloutCollector | None = None,
         normalize_rewards: bool = False,
-        on_nan_gradient: Literal["skip", "raise"] = "skip",
         sharded: bool = False,
         credit: Credit = "token",
         turn_gamma: Fraction | None = None,
@@ -187,7 +184,7 @@ class LMRolloutMixin:
         self._join_turns = join_turns
         self._credit = {"credit": credit, "turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
         self._credit |= {"value_gae_lambda": value_gae_lambda, "gae_horizon": gae_horizon}
-        self.step_guard = StepGuard(on_nan_gradient)
+        self.step_guard = StepGuard()
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
         of_buffer = {"normalize_rewards": normalize_rewards, **self._buffer_kwargs()}

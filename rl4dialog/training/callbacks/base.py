@@ -87,13 +87,13 @@ class MetricHistory:
         """Iteration and value of the last evaluation."""
         return next(reversed(self.values()), None)
 
-    def best(self, min_delta: float = 0.0, skip_start: bool = False) -> tuple[int, float, int] | None:
-        """Iteration and value of the best evaluation, by over ``min_delta``, and the number of those since."""
+    def best(self, skip_start: bool = False) -> tuple[int, float, int] | None:
+        """Iteration and value of the best evaluation, and the number of those since."""
         best: tuple[int, float, int] | None = None
         for iteration, value in self.values():
             if skip_start and iteration == 0:
                 continue
-            if math.isfinite(value) and (best is None or self._sign * (value - best[1]) > min_delta):
+            if math.isfinite(value) and (best is None or self._sign * (value - best[1]) > 0):
                 best = (iteration, value, 0)
             elif best is not None:
                 best = (*best[:2], best[2] + 1)

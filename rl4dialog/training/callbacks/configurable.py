@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 
-from rl4dialog.core.arguments import Count, NonNegative
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, RunFolderError, nearest_hint
-from rl4dialog.functional.distributed import n_processes
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import BEST_MODEL_FOLDER, ROLLOUT_INFO_FILE, RunFolder
 from rl4dialog.training.callbacks.base import EvaluationResult, IterationCallback, Key, MetricHistory, Mode
@@ -59,20 +57,23 @@ class SaveBestModel(IterationCallback):
         say(f"best model so far: val {self._metric} {best[1]:.4g} after iteration {best[0]}, saved in best_model/")
 
 
-_Chosen = str | Mapping[str, Any]  # an id, or ``{id: ..., args: {...}}``
-_Builder = Callable[..., BaseCallback]
-
-
-class _EveryN(IterationCallback, EventCallback):
-    """Calls a callback's ``_on_step`` at a fixed interval, when the training of an iteration is finished.
+class EveryNIterations(IterationCallback, EventCallback):
+    """Calls another callback's _on_step after every n iterations.
 
     As in stable-baselines3's event callbacks, only ``_on_step`` and the method for the start of training are called.
+
+    Args:
+        n: Number of iterations, each of ``n_steps`` times ``n_envs`` agent tokens or environment steps.
+        callback: Id of the other callback, or ``{id: ..., args: {...}}``.
+        build_callback: Builds the other callback; provided by the toolkit.
     """
 
-    def __init__(self, callback: _Chosen, build_callback: _Builder | None) -> None:
+    def __init__(
+        self, n: Count, callback: str | Mapping[str, Any], build_callback: Callable[..., BaseCallback] | None = None
+    ) -> None:
         chosen = {"id": callback} if isinstance(callback, str) else callback
         EventCallback.__init__(self, None if build_callback is None else build_callback(**chosen))
-        self._every, self._last = 1, 0
+        self._every, self._last = n, 0
 
     @classmethod
     def inner_callbacks(cls, args: Mapping[str, Any]) -> Iterator[Any]:
@@ -86,42 +87,6 @@ class _EveryN(IterationCallback, EventCallback):
             self.stop(f"{type(self.callback).__name__} returned False after iteration {self.iteration}")
 
 
-class EveryNIterations(_EveryN):
-    """Calls another callback's _on_step after every n iterations.
-
-    Args:
-        n: Number of iterations.
-        callback: Id of the other callback, or ``{id: ..., args: {...}}``.
-        build_callback: Builds the other callback; provided by the toolkit.
-    """
-
-    def __init__(self, n: Count, callback: _Chosen, build_callback: _Builder | None = None) -> None:
-        super().__init__(callback, build_callback)
-        self._every = n
-
-
-class EveryNTimesteps(_EveryN):
-    """Calls another callback's _on_step after every n agent tokens or environment steps, in whole iterations.
-
-    Args:
-        n_timesteps: Number of agent tokens or environment steps, rounded up to whole iterations.
-        callback: Id of the other callback, or ``{id: ..., args: {...}}``.
-        build_callback: Builds the other callback; provided by the toolkit.
-    """
-
-    def __init__(self, n_timesteps: Count, callback: _Chosen, build_callback: _Builder | None = None) -> None:
-        super().__init__(callback, build_callback)
-        self._n_timesteps = n_timesteps
-
-    @classmethod
-    def reads_rollouts(cls, args: Mapping[str, Any]) -> bool:
-        return True
-
-    def _on_training_start(self) -> None:
-        super()._on_training_start()
-        self._every = math.ceil(self._n_timesteps / (self.model.timesteps_per_iteration * n_processes()))
-
-
 _ROLLOUT = "rollout/"
 _REWARD = f"{_ROLLOUT}task_reward"
 
@@ -132,7 +97,6 @@ class EarlyStopping(IterationCallback):
     Args:
         metric: Metric key in ``val_split_metrics.jsonl``.
         patience: Number of consecutive evaluations without an improvement over the best value.
-        min_delta: Minimum improvement; must be exceeded.
         mode: ``max`` if higher is better, ``min`` if lower is.
         evaluations: The run's results; provided by the toolkit.
     """
@@ -141,19 +105,18 @@ class EarlyStopping(IterationCallback):
         self,
         metric: Key,
         patience: Count = 3,
-        min_delta: NonNegative = 0.0,
         mode: Mode = "max",
         evaluations: Sequence[EvaluationResult] = (),
     ) -> None:
         super().__init__()
         self._history = MetricHistory(evaluations, metric, mode, "callback 'early_stopping'")
-        self._metric, self._patience, self._min_delta = metric, patience, min_delta
+        self._metric, self._patience = metric, patience
 
     def _on_training_start(self) -> None:
         self._history.check()
 
     def _on_rollout_start(self) -> None:
-        best = self._history.best(self._min_delta)
+        best = self._history.best()
         if best is not None and best[2] >= self._patience:
             was_best = f"val {self._metric} was best after iteration {best[0]} ({best[1]:.4g})"
             self.stop(f"{was_best} and has not improved in the {best[2]} evaluations since")

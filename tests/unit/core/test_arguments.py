@@ -101,8 +101,8 @@ def test_arguments_of_parents_and_of_our_algorithms_have_bounds() -> None:
     with pytest.raises(ConfigError, match="rate: input should be greater than 0"):
         check_values(parameters, {"rate": -1.0}, "")
     catalog.AlgorithmRegistry.add("mine", MyAlgorithm)
-    catalog.AlgorithmRegistry.check("mine", {"ent_coef": 0.5, "mine": -1, "on_nan_gradient": "raise"})
-    for args in ({"ent_coef": "auto"}, {"max_grad_norm": -1}, {"mine": "x"}, {"on_nan_gradient": "ignore"}):
+    catalog.AlgorithmRegistry.check("mine", {"ent_coef": 0.5, "mine": -1, "credit": "turn"})
+    for args in ({"ent_coef": "auto"}, {"max_grad_norm": -1}, {"mine": "x"}, {"credit": "word"}):
         with pytest.raises(ConfigError, match=rf"alg\.args\.{next(iter(args))}: input should be"):
             catalog.AlgorithmRegistry.check("mine", args, "alg.args")
 
@@ -130,7 +130,7 @@ WRONG = """
 algorithm ppo: ent_coef=auto normalize_advantage=no split_by_length=off use_sde=true max_grad_norm=-1 max_grad_norm=0
 algorithm ppo: max_grad_norm=.nan vf_coef=half vf_coef=.inf clip_range=-0.2 clip_range_vf=0 target_kl=-1 n_steps=many
 algorithm ppo: stats_window_size=0 learning_rate=fast learning_rate=-1e-5 n_steps=0 micro_batch_size=0 gamma=1.5
-algorithm ppo: gae_lambda=-0.01 gae_lambda=null device=cuda:99 device=gpu on_nan_gradient=ignore
+algorithm ppo: gae_lambda=-0.01 gae_lambda=null device=cuda:99 device=gpu
 algorithm a2c: use_rms_prop=maybe
 algorithm trpo: target_kl=null sub_sampling_factor=0
 algorithm grpo: kl_in=both
@@ -165,9 +165,8 @@ datapool persona_chat: persona_side=slef
 datapool random_numbers: largest=0
 datapool small_talk: n_val=-1
 datapool totto: representation=subtabel
-callback early_stopping: patience=0 min_delta=-1
-callback every_n_iterations: n=1.5
-callback every_n_timesteps: callback=3
+callback early_stopping: patience=0
+callback every_n_iterations: n=1.5 callback=3
 callback save_best_model: mode=most
 callback stop_on_reward_threshold: threshold=.nan metric=""
 """

@@ -89,17 +89,10 @@ def test_skipped_step_moves_neither_weights_nor_the_optimizers_state():
 def test_many_in_a_row_end_the_run(algorithm):
     built = make(algorithm, poisoned=range(10**6))
     before = weights(built.policy)
-    with pytest.raises(TrainingError, match=rf"{MAX_SKIPPED_IN_A_ROW} optimizer steps in a row.*learning_rate.*reward"):
+    message = rf"^iteration \d+: .* {MAX_SKIPPED_IN_A_ROW} optimizer steps in a row .*learning_rate.*reward"
+    with pytest.raises(TrainingError, match=message):
         built.learn(16 * 4 * (MAX_SKIPPED_IN_A_ROW + 1))
     assert torch.equal(before, weights(built.policy))
-
-
-@pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_raise_ends_the_run_at_once_and_names_the_iteration(algorithm):
-    one_step = {"n_epochs": 1, "batch_size": 10**6} if algorithm is PPO else {}
-    built = make(algorithm, poisoned=range(1, 10**6), on_nan_gradient="raise", **one_step)
-    with pytest.raises(TrainingError, match=r"^iteration 2: the gradient of an optimizer step was not finite"):
-        built.learn(16 * 4 * 3)
 
 
 def test_finite_steps_in_between_begin_the_count_anew():

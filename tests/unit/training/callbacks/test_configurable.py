@@ -15,7 +15,6 @@ from rl4dialog.training.callbacks.base import ConfiguredCallbacks, EvaluationRes
 from rl4dialog.training.callbacks.configurable import (
     EarlyStopping,
     EveryNIterations,
-    EveryNTimesteps,
     SaveBestModel,
     StopOnRewardThreshold,
 )
@@ -70,8 +69,8 @@ WAITED = "val m was best after iteration 1 (0.2) and has not improved in the 2 e
     ("make", "before", "scores", "stops_after", "reason"),
     [
         (
-            lambda found: EarlyStopping("m", patience=2, min_delta=0.01, evaluations=found),
-            *([], {0: 0.1, 1: 0.2, 2: 0.205, 3: 0.2, 4: 0.9}, 3, WAITED),
+            lambda found: EarlyStopping("m", patience=2, evaluations=found),
+            *([], {0: 0.1, 1: 0.2, 2: 0.2, 3: 0.2, 4: 0.9}, 3, WAITED),
         ),
         (lambda found: EarlyStopping("m", 1, mode="min", evaluations=found), [], {0: 3.0, 2: 2.0, 4: 2.5}, 4, ""),
         # Resumed: it decides the same.
@@ -143,25 +142,17 @@ def test_best_model_that_cannot_be_written_is_a_warning(caplog):
     assert "best_model/ could not be updated to iteration 2, the best so far: best_model cannot be" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("every", "at"),
-    [
-        (lambda build: EveryNIterations(2, "x", build), [2, 4, 6]),
-        (lambda build: EveryNTimesteps(33, {"id": "x"}, build), [2, 4, 6]),
-        (lambda build: EveryNTimesteps(96, "x", build), [3, 6]),
-    ],
-)
-def test_every_n_calls_between_iterations(every, at):
+@pytest.mark.parametrize(("n", "callback", "at"), [(2, "x", [2, 4, 6]), (3, {"id": "x"}, [3, 6])])
+def test_every_n_calls_between_iterations(n, callback, at):
     inner = Counting()
-    learn(every(lambda id: inner), [], {})
+    learn(EveryNIterations(n, callback, lambda id: inner), [], {})
     assert inner.at == at
 
 
-@pytest.mark.parametrize("every", [lambda b: EveryNIterations(2, "x", b), lambda b: EveryNTimesteps(64, "x", b)])
 @pytest.mark.parametrize(("n_done", "at"), [(2, [2, 4, 6]), (3, [4, 6])])
-def test_every_n_repeats_the_call_at_the_checkpoint(every, n_done, at):
+def test_every_n_repeats_the_call_at_the_checkpoint(n_done, at):
     inner = Counting()
-    learn(every(lambda id: inner), [], {}, n_done=n_done)
+    learn(EveryNIterations(2, "x", lambda id: inner), [], {}, n_done=n_done)
     assert inner.at == at, "the checkpoint is from before that call"
 
 
@@ -214,17 +205,16 @@ def history(values, mode="max"):
 
 
 @pytest.mark.parametrize(
-    ("values", "mode", "min_delta", "best"),
+    ("values", "mode", "best"),
     [
-        ([0.1], "max", 0.0, (0, 0.1, 0)),
-        ([0.1, 0.3, 0.2, 0.3], "max", 0.0, (5, 0.3, 2)),
-        ([0.1, 0.3, 0.2, 0.31], "max", 0.05, (5, 0.3, 2)),
-        ([3.0, 2.0, 2.5], "min", 0.0, (5, 2.0, 1)),
-        ([None, 0.2, None], "max", 0.0, (5, 0.2, 1)),
+        ([0.1], "max", (0, 0.1, 0)),
+        ([0.1, 0.3, 0.2, 0.3], "max", (5, 0.3, 2)),
+        ([3.0, 2.0, 2.5], "min", (5, 2.0, 1)),
+        ([None, 0.2, None], "max", (5, 0.2, 1)),
     ],
 )
-def test_best_counts_the_evaluations_since(values, mode, min_delta, best):
-    assert history(values, mode).best(min_delta) == best
+def test_best_counts_the_evaluations_since(values, mode, best):
+    assert history(values, mode).best() == best
 
 
 def test_latest_may_have_no_value_and_nothing_evaluated_is_no_best():
