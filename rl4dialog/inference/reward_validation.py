@@ -298,12 +298,11 @@ _UNKNOWN = Interval(math.nan, math.nan)
 
 
 def write_validation(validation: Validation, folder: Path, about: dict[str, Any]) -> None:
-    """Write ``correlations.csv``, ``correlations.json``, ``scores.csv`` and one picture per rating."""
+    """Write ``correlations.json``, ``scores.csv`` and one picture per rating."""
     make_folder(folder)
-    rows = [_record(agreement) for agreement in validation.agreements]
-    _write_table(folder / "correlations.csv", list(rows[0]) if rows else ["score"], (row.values() for row in rows))
     left_out = {column.name: column.problem for column in validation.scores if column.problem}
     counts = {"n": len(validation.rated), "n_systems": len(validation.systems), "not_computed": left_out}
+    rows = [_record(agreement) for agreement in validation.agreements]
     write_json(folder / "correlations.json", {**about, **counts, "correlations": rows})
     columns: dict[str, Sequence[Any]] = {
         "id": [each.dialogue.id for each in validation.rated],
@@ -312,7 +311,10 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
         **{f"rating/{name}": rating_values(validation.rated, name) for name in validation.ratings},
         **{column.name: column.values for column in validation.scores if column.problem is None},
     }
-    _write_table(folder / "scores.csv", list(columns), zip(*columns.values(), strict=True))
+    with (folder / "scores.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
     names: set[str] = set()
     for rating in validation.ratings:
         found = [(each.score, each.correlation) for each in _ordered(validation, rating)]
@@ -323,13 +325,6 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
                 name += "_"
             names.add(name)
             plot_correlations(rating, bars, folder / f"correlations_{name}.png")
-
-
-def _write_table(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(names)
-        writer.writerows(rows)
 
 
 def print_validation(validation: Validation) -> None:

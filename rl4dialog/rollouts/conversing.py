@@ -20,8 +20,8 @@ from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardEr
 from rl4dialog.core.protocols import PartnerService, Player
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
-from rl4dialog.core.types import AGENT, PARTNER, Sample
-from rl4dialog.envs.conversation import OutsidePartner
+from rl4dialog.core.types import AGENT, PARTNER, PartnerReply, Sample
+from rl4dialog.envs.conversation import OutsidePartner, PartnersSide, first_prompts
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import FAILED_ACTION, LEAVES_ACTION, PADDING_ACTION, UtteranceView
 from rl4dialog.functional.distributed import all_reduce_max
@@ -58,6 +58,18 @@ def partner_answers(
             problems[i] = f"it answered {shown(answer)}, but {what}"
         actions.append([FAILED_ACTION] if i in problems else [LEAVES_ACTION] if answer is None else answer)
     return actions, problems
+
+
+def partner_replies(
+    partner: PartnerService, conversations: Sequence[tuple[Sequence[str], dict[str, Any]]]
+) -> list[PartnerReply]:
+    """Answers of a partner to the last utterance of each conversation (utterances, meta data), with its failures."""
+    answers, problems = partner_answers(partner, first_prompts(partner.side, conversations))
+    side, replies = PartnersSide(partner.side), []
+    for i, ids in enumerate(answers):
+        text = None if i in problems or [*ids] == [LEAVES_ACTION] else side.said(ids)
+        replies.append(PartnerReply(text, leaves=text is None, failed=problems.get(i)))
+    return replies
 
 
 def _problem(answer: Any, side: OutsidePartner) -> str | None:

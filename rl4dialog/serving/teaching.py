@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from rl4dialog.core.errors import ConfigError, DataError, ModelError, PartnerError, RL4DialogError
+from rl4dialog.core.errors import ConfigError, DataError, ModelError, RL4DialogError
 from rl4dialog.core.feedback import Feedback, JudgedReply, QueuedReplies, queue_id, read_feedback
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
@@ -27,13 +27,12 @@ from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.data.dialogue_text import goal_in, persona_in, with_goal, without_goal
 from rl4dialog.data.ratings import latest
 from rl4dialog.data.splits import shuffled
-from rl4dialog.envs.conversation import Conversation, ConversationRules, PartnersSide, first_prompts
-from rl4dialog.envs.utterance_view import LEAVES_ACTION
+from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.partners.scripted import ReplayPartner
 from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
 from rl4dialog.policies.saving import save_language_model
-from rl4dialog.rollouts.conversing import partner_answers
+from rl4dialog.rollouts.conversing import partner_replies
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.serving.chat import ChatAgent
 from rl4dialog.serving.judging import Judging
@@ -376,16 +375,9 @@ class _Conversations:
 
     def _answer(self, conversation: Conversation, said: str) -> PartnerReply:
         """The partner's answer to an utterance of the model; it leaves where the conversation ends by the rules."""
-        if not isinstance(self._partner, PartnerService):
-            reply = conversation.ask(said)
+        if isinstance(self._partner, PartnerService):
+            (answer,) = partner_replies(self._partner, [([*conversation.texts, said], conversation.meta_info)])
+            reply = conversation.heard(answer)
         else:
-            side = self._partner.side
-            prompts = first_prompts(side, [([*conversation.texts, said], conversation.meta_info)])
-            (ids,), failures = partner_answers(self._partner, prompts)
-            if failures:
-                raise PartnerError(failures[0])
-            leaves = [*ids] == [LEAVES_ACTION]
-            reply = conversation.heard(
-                PartnerReply(leaves=True) if leaves else PartnerReply(PartnersSide(side).said(ids))
-            )
+            reply = conversation.ask(said)
         return replace(reply, leaves=conversation.settle(said, True, reply) is not None)

@@ -20,9 +20,7 @@ from rl4dialog.core.partner_replies import checked_reply
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, SPEAKERS, Dialogue, PartnerReply, Sample, Turn, given_turns
-from rl4dialog.envs.conversation import PartnersSide, first_prompts
-from rl4dialog.envs.utterance_view import LEAVES_ACTION
-from rl4dialog.rollouts.conversing import partner_answers
+from rl4dialog.rollouts.conversing import partner_replies
 from rl4dialog.rollouts.turn_goals.estimators import StateEstimator
 from rl4dialog.tasks.turn_goals import GoalChoice, GoalTurn, Speaker, TurnGoal, chosen_goals, follows
 
@@ -107,26 +105,22 @@ class Answering:
     def answers(self, conversations: Sequence[GoalConversation]) -> list[PartnerReply]:
         """Answer the last utterance, whose answer is still empty, in each conversation."""
         if self._service is None:
-            return [self._answer(*pair) for pair in zip(self._own, conversations, strict=True)]
-        side = PartnersSide(self._service.side)
-        said = [(each.texts[:-1], each.meta_info) for each in conversations]
-        answers, failures = partner_answers(self._service, first_prompts(self._service.side, said))
-        for i, problem in failures.items():
-            raise PartnerError(f"the partner failed on sample {conversations[i].sample.id!r}: {problem}")
-        said_or_left = [None if list(ids) == [LEAVES_ACTION] else side.said(ids) for ids in answers]
-        return [checked_reply(answer, "language_model") for answer in said_or_left]
+            replies = [self._reply(*pair) for pair in zip(self._own, conversations, strict=True)]
+        else:
+            replies = partner_replies(self._service, [(each.texts[:-1], each.meta_info) for each in conversations])
+        for conversation, reply in zip(conversations, replies, strict=True):
+            if reply.failed is not None:
+                where = f"partner {self._name!r} failed on sample {conversation.sample.id!r}"
+                raise PartnerError(f"{where}: {reply.failed}")
+        return [checked_reply(reply, self._name) for reply in replies]
 
-    def _answer(self, partner: Partner, conversation: GoalConversation) -> PartnerReply:
-        where = f"partner {self._name!r} failed on sample {conversation.sample.id!r}"
+    def _reply(self, partner: Partner, conversation: GoalConversation) -> PartnerReply:
         try:
-            reply = checked_reply(partner.reply(conversation.texts[:-1]), self._name)
+            return checked_reply(partner.reply(conversation.texts[:-1]), self._name)
         except RL4DialogError:
             raise
         except Exception as error:
-            raise PartnerError(f"{where}: {type(error).__name__}: {error}") from error
-        if reply.failed is not None:
-            raise PartnerError(f"{where}: {reply.failed}")
-        return reply
+            return PartnerReply(failed=f"{type(error).__name__}: {error}")
 
 
 class TurnGoalVecEnv(VecEnv):

@@ -235,13 +235,12 @@ def test_command_prints_and_writes_the_agreement_with_each_rating(tmp_path, caps
     assert "length/words: no correlation, because the rating is always 3" in printed
     assert "rouge cannot be computed: it needs references" in printed
     assert "3 systems are few" in printed
-    with (tmp_path / "out" / "correlations.csv").open() as file:
-        found = {(row["score"], row["rating"]): row for row in csv.DictReader(file)}
-    assert float(found["length/words", "good"]["spearman"]) == pytest.approx(1.0)
-    assert float(found["reward/length_penalty", "good"]["kendall"]) < -0.8
-    assert found["baseline/words_per_reply", "kind"]["n"] == "11"
-    assert found["length/words", "same"]["problem"] == "the rating is always 3"
     written = json.loads((tmp_path / "out" / "correlations.json").read_text())
+    found = {(row["score"], row["rating"]): row for row in written["correlations"]}
+    assert found["length/words", "good"]["spearman"] == pytest.approx(1.0)
+    assert found["reward/length_penalty", "good"]["kendall"] < -0.8
+    assert found["baseline/words_per_reply", "kind"]["n"] == 11
+    assert found["length/words", "same"]["problem"] == "the rating is always 3"
     assert written["unit"] == "dialogue" and written["n_systems"] == 3
     assert "rouge" in written["not_computed"] and "reward" in written["not_computed"]
     with (tmp_path / "out" / "scores.csv").open() as file:
