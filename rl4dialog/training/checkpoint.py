@@ -191,7 +191,7 @@ def is_done(root: Path, config: RunConfig) -> bool:
     return True
 
 
-def has_trained(root: Path) -> bool:
+def _has_trained(root: Path) -> bool:
     """Whether the run in a folder has finished an iteration or saved a model."""
     later = any(folder.name != "iteration_000000" for folder in newest_folders(root)) or predictions_since(root, 1)
     return bool(later) or any((root / name).exists() for name in (RESULT_FILE, MODEL_FOLDER, TRAINING_INFO_FILE))
@@ -207,7 +207,7 @@ def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | No
         if mode != "always":
             return None
         raise RunFolderError(f"no run to resume in {root}; leave out --resume, or use --resume auto, to start one")
-    may_replace = mode != "always" and not has_trained(root)
+    may_replace = mode != "always" and not _has_trained(root)
     try:
         _check_same(root, config)
     except (ConfigError, RunFolderError):
@@ -243,7 +243,7 @@ def changes(stored: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[
     return [(key, f"{key} was {before!r} and is now {now!r}") for key, before, now in found]
 
 
-def stored_config(root: Path) -> RunConfig:
+def _stored_config(root: Path) -> RunConfig:
     path = root / CONFIG_FILE
     try:
         return parse_config(json_object(path.read_text(encoding="utf-8")), str(path))
@@ -254,7 +254,7 @@ def stored_config(root: Path) -> RunConfig:
 
 def _check_same(root: Path, config: RunConfig) -> RunConfig:
     """Check that a config and the stored one define the same training; return the latter."""
-    stored = stored_config(root)
+    stored = _stored_config(root)
     free = tuple(f"{key}." for key in _FREE)
     found = changes(stored.model_dump(mode="json"), config.model_dump(mode="json"))
     if changed := [text for key, text in found if not f"{key}.".startswith(free)]:
