@@ -26,7 +26,7 @@ _HOW_TO_READ = (
 )
 _OF_OWN_CONFIGS = (
     "*Better than* is the share of pairs of runs in which the row's run has the higher metric. *KL* is that to the "
-    "reference at the end, in nats per token."
+    "reference model at the end, in nats per token."
 )
 _OF_WIN_RATES = (
     "*Wins* are the share of test samples whose `{score}` is higher after training than before, with intervals over "
