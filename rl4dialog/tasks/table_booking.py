@@ -75,11 +75,12 @@ class BookingGuest(Partner):
 
     The wish is the ``goal_text`` of the meta data, which the datapool table_booking provides.
 
-    Its outcome ``success`` is 1 if the booking names all values of the wish and no others, and ``asked_in_vain`` the
-    number of the agent's utterances that it does not understand or has answered before.
+    Its outcome ``success`` is 1 if the booking names all values of the wish and no others, ``right_parts`` the share of
+    the wish's four parts that the booking has right, and ``asked_in_vain`` the number of the agent's utterances that it
+    does not understand or has answered before.
     """
 
-    outcomes = ("success", "asked_in_vain")
+    outcomes = ("success", "right_parts", "asked_in_vain")
     checks_samples = True
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
@@ -109,7 +110,8 @@ class BookingGuest(Partner):
         return self._rng.choice(GUEST[kind])
 
     def outcome(self) -> dict[str, float]:
-        return {"success": float(not self.failures()), "asked_in_vain": float(self._n_in_vain)}
+        right = 0.0 if self._booked is None else 1 - len(self.failures()) / len(SLOTS)
+        return {"success": float(right == 1), "right_parts": right, "asked_in_vain": float(self._n_in_vain)}
 
     def failures(self) -> list[str]:
         if self._booked is None:

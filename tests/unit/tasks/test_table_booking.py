@@ -60,7 +60,8 @@ def test_guest_answers_a_question_once():
         history.append(said)
         history.append(guest.reply(history))
         assert history[-1] in answers
-    assert guest.outcome() == {"success": 0.0, "asked_in_vain": 4.0} and guest.failures() == ["no booking"]
+    assert guest.outcome() == {"success": 0.0, "right_parts": 0.0, "asked_in_vain": 4.0}
+    assert guest.failures() == ["no booking"]
     assert guest.outcome().keys() == set(guest.outcomes) and guest.secret() == WISH
 
 
@@ -80,7 +81,9 @@ def test_guest_leaves_after_a_booking(said, failures):
     reply = guest.reply([OPENING, said])
     assert isinstance(reply, PartnerReply) and reply.leaves
     assert reply.text in table_booking.GUEST["disappointed" if failures else "satisfied"]
-    assert guest.failures() == failures and guest.outcome() == {"success": float(not failures), "asked_in_vain": 0.0}
+    assert guest.failures() == failures
+    scores = {"success": float(not failures), "right_parts": 1 - len(failures) / 4, "asked_in_vain": 0.0}
+    assert guest.outcome() == scores
 
 
 @pytest.mark.parametrize("meta_info", [{}, {"goal_text": "Friday"}, {"goal_text": [WISH]}])
@@ -123,7 +126,7 @@ def test_careful_clerk_never_fails_and_careless_clerk_mostly():
     assert list(talks) == ["careless", "careful"]
     for talk in talks["careful"]:
         n_missing = 4 - len(table_booking.values_in(talk.turns[0].text))
-        assert talk.outcome == {"success": 1.0, "asked_in_vain": 0.0}
+        assert talk.outcome == {"success": 1.0, "right_parts": 1.0, "asked_in_vain": 0.0}
         assert len(talk.texts(AGENT)) == n_missing + 1 and talk.ended_by == "partner"
         assert talk.texts(PARTNER)[-1] in table_booking.GUEST["satisfied"]
     # Four standard errors around the share in 20,000 conversations.
