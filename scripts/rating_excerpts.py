@@ -81,9 +81,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.n_utterances < 2:
         raise ConfigError(f"--n_utterances must be at least 2, not {args.n_utterances}")
     _, rated = load_ratings(args.ratings, "dialogue")
-    for name, count in write_excerpts(
-        rated, args.output_dir, args.n_utterances, args.default_rating, args.seed
-    ).items():
+    counts = write_excerpts(rated, args.output_dir, args.n_utterances, args.default_rating, args.seed)
+    for name, count in counts.items():
         print(f"{args.output_dir}/{name}.jsonl: {count} excerpts")
 
 

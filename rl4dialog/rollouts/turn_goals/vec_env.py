@@ -107,12 +107,13 @@ class Answering:
         if self._service is None:
             replies = [self._reply(*pair) for pair in zip(self._own, conversations, strict=True)]
         else:
-            replies = partner_replies(self._service, [(each.texts[:-1], each.meta_info) for each in conversations])
+            said = [(each.texts[:-1], each.meta_info) for each in conversations]
+            replies = [checked_reply(each, self._name) for each in partner_replies(self._service, said)]
         for conversation, reply in zip(conversations, replies, strict=True):
             if reply.failed is not None:
                 where = f"partner {self._name!r} failed on sample {conversation.sample.id!r}"
                 raise PartnerError(f"{where}: {reply.failed}")
-        return [checked_reply(reply, self._name) for reply in replies]
+        return replies
 
     def _reply(self, partner: Partner, conversation: GoalConversation) -> PartnerReply:
         try:

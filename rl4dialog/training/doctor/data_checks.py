@@ -251,9 +251,11 @@ def _some_samples(subject: Subject) -> list[Sample]:
 
 def _with_references(subject: Subject, split: str) -> list[tuple[str, ...]]:
     """Prompt, goal and references of the samples that have references."""
-    having = [each for each in subject.data.samples(split) if any(each.references)]
-    goals = [str((each.meta_data or {}).get("goal_text", "")) for each in having]
-    return [(str(each.prompt_or_input_text), goal, *each.references) for each, goal in zip(having, goals, strict=True)]
+    return [
+        (str(each.prompt_or_input_text), str((each.meta_data or {}).get("goal_text", "")), *each.references)
+        for each in subject.data.samples(split)
+        if any(each.references)
+    ]
 
 
 def _has_chat_format(subject: Subject) -> bool:
