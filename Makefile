@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-offline demo-booking demo-game test test-long test-portable test-trl test-vllm expected mutants benchmark check image reference docs sbom clean
+.PHONY: help install demo demo-offline demo-game test test-long test-portable test-trl test-vllm expected mutants benchmark check image reference docs sbom clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -21,14 +21,11 @@ $(STAMP): setup.py constraints.txt
 
 install: $(STAMP) ## Set up .venv with pinned versions
 
-demo: $(STAMP) ## Teach a small pretrained chat model to ask back, with PPO; without a network, run demo-offline
+demo: $(STAMP) ## Teach a small pretrained chat model to ask for what is missing and then book a table, with PPO
 	@$(BIN)/rl4dialog demo
 
-demo-offline: $(STAMP) ## Warm-start a tiny dialogue model and improve it with PPO, without a network
-	@$(BIN)/rl4dialog demo small_talk
-
-demo-booking: $(STAMP) ## Train a tiny model to ask for what is missing and then book a table, without a network
-	@$(BIN)/rl4dialog demo table_booking
+demo-offline: $(STAMP) ## Teach a tiny model the same, without a network
+	@$(BIN)/rl4dialog demo tiny_booking
 
 demo-game: $(STAMP) ## Train a tiny model to win a guessing game by playing it, without a network
 	@$(BIN)/rl4dialog demo guess_what

@@ -15,9 +15,10 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.pretrained import BUILTIN
 
 _CONFIGS = {
+    "table_booking": "task_configs/table_booking/smollm2_ppo.yml",
+    "tiny_booking": "task_configs/table_booking/llama_ppo.yml",
     "openers": "task_configs/openers/smollm2_ppo.yml",
     "small_talk": "task_configs/small_talk/gpt2_ppo.yml",
-    "table_booking": "task_configs/table_booking/llama_ppo.yml",
     "guess_what": "task_configs/guess_what/llama_ppo.yml",
 }
 _CHAT_MODEL = "builtin/smollm2-135m-instruct"
@@ -26,9 +27,9 @@ _CHAT_MODEL = "builtin/smollm2-135m-instruct"
 @command(
     option(
         "name",
-        "openers: a pretrained chat model learns to ask back. Tiny models, without a network: small_talk, "
-        "table_booking (asks for what is missing, then books), guess_what (a guessing game) (default: openers, or "
-        "small_talk if the chat model cannot be downloaded)",
+        "a pretrained chat model learns to ask for what is missing and then book (table_booking), or to ask back "
+        "(openers). Tiny models, without a network: tiny_booking, small_talk, guess_what (a guessing game) (default: "
+        "table_booking, or tiny_booking if the chat model cannot be downloaded)",
         nargs="?",
         choices=_CONFIGS,
     ),
@@ -66,8 +67,8 @@ def _possible() -> str:
         print(prepare_model(_CHAT_MODEL))
     except RL4DialogError as error:
         print(f"note: {error}. A tiny model is trained instead.", file=sys.stderr)
-        return "small_talk"
-    return "openers"
+        return "tiny_booking"
+    return "table_booking"
 
 
 @command(

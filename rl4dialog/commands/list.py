@@ -19,7 +19,7 @@ REGISTRIES = {each.listed: each for each in vars(catalog).values() if isinstance
 _CONFIGS = "configs"
 RECOMMENDED = {
     "small_talk/gpt2_ppo.yml": "one reply to each prompt; a tiny model, no network",
-    "openers/smollm2_ppo.yml": "a chat model with LoRA, on a GPU or two CPU cores",
+    "table_booking/smollm2_ppo.yml": "a chat model with LoRA, on a GPU or two CPU cores",
     "guess_what/llama_ppo.yml": "conversations with a partner, and a critic",
     "ratings/small_talk.yml": "a reward model from ratings",
     "comment_reply/llama_ilql.yml": "from logged replies with rewards",

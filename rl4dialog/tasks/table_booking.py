@@ -75,6 +75,9 @@ class BookingGuest(Partner):
 
     The wish is the ``goal_text`` of the meta data, which the datapool table_booking provides.
 
+    It pays 0.25 for a question that it answers, -0.1 for an utterance that it does not understand or has answered
+    before, and 1 for a right booking.
+
     Its outcome ``success`` is 1 if the booking names all values of the wish and no others, ``right_parts`` the share of
     the wish's four parts that the booking has right, and ``asked_in_vain`` the number of the agent's utterances that it
     does not understand or has answered before.
@@ -82,6 +85,7 @@ class BookingGuest(Partner):
 
     outcomes = ("success", "right_parts", "asked_in_vain")
     checks_samples = True
+    pays = True
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._rng = random.Random(seed)
@@ -96,15 +100,17 @@ class BookingGuest(Partner):
     def secret(self) -> str:
         return self._wish
 
-    def reply(self, history: list[str]) -> PartnerReply | str:
+    def reply(self, history: list[str]) -> PartnerReply:
         if history[-1].lower().startswith("booked"):
             self._booked = values_in(history[-1])
-            return PartnerReply(self._say("disappointed" if self.failures() else "satisfied"), leaves=True)
+            kind = "disappointed" if self.failures() else "satisfied"
+            return PartnerReply(self._say(kind), leaves=True, reward=self.outcome()["success"])
         slot = asked_for(history[-1])
         if slot is not None and not slot.of(values_in(*history[::2])):
-            return self._rng.choice(slot.answers).format(*slot.of(values_in(self._wish)))
+            answer = self._rng.choice(slot.answers).format(*slot.of(values_in(self._wish)))
+            return PartnerReply(answer, reward=0.25)
         self._n_in_vain += 1
-        return self._say("puzzled" if slot is None else "asked_again")
+        return PartnerReply(self._say("puzzled" if slot is None else "asked_again"), reward=-0.1)
 
     def _say(self, kind: str) -> str:
         return self._rng.choice(GUEST[kind])

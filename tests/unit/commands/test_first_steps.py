@@ -23,7 +23,7 @@ def trained(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("name", ["openers", "small_talk", "table_booking", "guess_what"])
+@pytest.mark.parametrize("name", ["table_booking", "tiny_booking", "openers", "small_talk", "guess_what"])
 def test_chosen_demonstration_is_trained(name, trained, capsys):
     assert main(["demo", name]) == main(["demo", name, "--overwrite"]) == 0
     args, anew = trained
@@ -45,7 +45,7 @@ def test_chat_model_is_trained_if_it_can_be_had(trained, monkeypatch):
     monkeypatch.setattr(pretrained, "prepare_model", lambda name: name)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     assert main(["demo"]) == 0
-    assert [args.experiment_name for args in trained] == ["openers"]
+    assert [args.experiment_name for args in trained] == ["table_booking"]
 
 
 @pytest.mark.parametrize("missing", ["model", "peft"])
@@ -56,6 +56,6 @@ def test_tiny_model_is_trained_otherwise_and_the_reason_is_printed(missing, trai
     monkeypatch.setattr(pretrained, "prepare_model", fail)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if missing == "peft" else name)
     assert main(["demo"]) == 0
-    assert [args.experiment_name for args in trained] == ["small_talk"]
+    assert [args.experiment_name for args in trained] == ["tiny_booking"]
     reason = "no network" if missing == "model" else "pip install 'rl4dialog[lora]'"
     assert reason in capsys.readouterr().err

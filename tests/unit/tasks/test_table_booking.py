@@ -50,16 +50,17 @@ def waiting(wish=WISH):
 
 def test_guest_answers_a_question_once():
     guest, history = waiting(), [OPENING]
-    for said, answers in [
-        ("Which day?", table_booking.GUEST["asked_again"]),
-        ("What time on which day?", table_booking.GUEST["puzzled"]),
-        ("At what time?", ["At 7 pm.", "At 7 pm, please.", "We come at 7 pm."]),
-        ("At what time?", table_booking.GUEST["asked_again"]),
-        ("Is a table booked?", table_booking.GUEST["puzzled"]),
+    for said, answers, paid in [
+        ("Which day?", table_booking.GUEST["asked_again"], -0.1),
+        ("What time on which day?", table_booking.GUEST["puzzled"], -0.1),
+        ("At what time?", ["At 7 pm.", "At 7 pm, please.", "We come at 7 pm."], 0.25),
+        ("At what time?", table_booking.GUEST["asked_again"], -0.1),
+        ("Is a table booked?", table_booking.GUEST["puzzled"], -0.1),
     ]:
         history.append(said)
-        history.append(guest.reply(history))
-        assert history[-1] in answers
+        reply = guest.reply(history)
+        assert reply.text in answers and reply.reward == paid and not reply.leaves
+        history.append(reply.text)
     assert guest.outcome() == {"success": 0.0, "right_parts": 0.0, "asked_in_vain": 4.0}
     assert guest.failures() == ["no booking"]
     assert guest.outcome().keys() == set(guest.outcomes) and guest.secret() == WISH
@@ -81,6 +82,7 @@ def test_guest_leaves_after_a_booking(said, failures):
     reply = guest.reply([OPENING, said])
     assert isinstance(reply, PartnerReply) and reply.leaves
     assert reply.text in table_booking.GUEST["disappointed" if failures else "satisfied"]
+    assert reply.reward == (not failures)
     assert guest.failures() == failures
     scores = {"success": float(not failures), "right_parts": 1 - len(failures) / 4, "asked_in_vain": 0.0}
     assert guest.outcome() == scores
