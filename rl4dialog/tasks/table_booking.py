@@ -103,8 +103,8 @@ class BookingGuest(Partner):
     def reply(self, history: list[str]) -> PartnerReply:
         if history[-1].lower().startswith("booked"):
             self._booked = values_in(history[-1])
-            kind = "disappointed" if self.failures() else "satisfied"
-            return PartnerReply(self._say(kind), leaves=True, reward=self.outcome()["success"])
+            success = self.outcome()["success"]
+            return PartnerReply(self._say("satisfied" if success else "disappointed"), leaves=True, reward=success)
         slot = asked_for(history[-1])
         if slot is not None and not slot.of(values_in(*history[::2])):
             answer = self._rng.choice(slot.answers).format(*slot.of(values_in(self._wish)))
