@@ -58,7 +58,7 @@ class Method:
     sampler: str
     lora: bool = False
     shards: bool = False  # FSDP
-    gathers_once: bool = False  # per rollout instead of per token
+    gathers_once: bool = False  # for all tokens of the replies: generation.gather_weights
     tensor_parallel: int = 0  # GPUs of one vLLM server on other machines; 0 is a copy in each process
 
 
@@ -66,16 +66,10 @@ METHODS = (
     Method("copies, all weights", "graph"),
     Method("copies, LoRA", "graph", lora=True),
     Method("copies, LoRA, vLLM", "vllm", lora=True),
-    Method("FSDP, all weights", "eager", shards=True),
-    Method("FSDP, LoRA", "eager", lora=True, shards=True),
-    Method("FSDP, LoRA, gathered once (not available)", "eager", lora=True, shards=True, gathers_once=True),
-    Method(
-        "FSDP, LoRA, replies from a vLLM server (not yet with FSDP)",
-        "vllm",
-        lora=True,
-        shards=True,
-        tensor_parallel=PER_NODE,
-    ),
+    Method("FSDP, all weights", "eager", shards=True, gathers_once=True),
+    Method("FSDP, LoRA", "eager", lora=True, shards=True, gathers_once=True),
+    Method("FSDP, LoRA, gather_weights: false", "eager", lora=True, shards=True),
+    Method("FSDP, LoRA, vLLM server", "vllm", lora=True, shards=True, tensor_parallel=PER_NODE),
 )
 MODELS = (
     Model("0.5B", 0.49e9, 24, 128),

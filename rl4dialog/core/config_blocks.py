@@ -369,6 +369,10 @@ class GenerationConfig(Block):
     ``auto`` is ``graph`` on a CUDA device where it is possible, otherwise ``transformers``. ``vllm`` is vLLM in the
     process of the run, ``vllm_server`` a server that was started before.
     """
+    gather_weights: bool = True
+    """With FSDP: gather the whole model on every GPU while replies are generated. False gathers each layer for every
+    token, which needs less memory and is much slower.
+    """
     gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
     """``vllm`` only: fraction of GPU memory for its weights and cache."""
     tensor_parallel_size: int = Field(default=1, ge=1)

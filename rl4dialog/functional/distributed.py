@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,7 +11,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from rl4dialog.core.errors import ModelError, ProcessError
+from rl4dialog.core.errors import ModelError, ProcessError, RL4DialogError
+
+T = TypeVar("T")
 
 
 def n_processes() -> int:
@@ -80,6 +82,20 @@ def all_gather_object(value: Any) -> list[Any]:
     found: list[Any] = [value] * n_processes()
     _run(dist.all_gather_object, found, value)
     return found
+
+
+def in_main_process(call: Callable[[], T]) -> T:
+    """What a call returns in the main process, for all of them; an error of the toolkit is raised in all of them."""
+    found: T | RL4DialogError | None = None
+    if is_main_process():
+        try:
+            found = call()
+        except RL4DialogError as error:
+            found = error
+    found = all_gather_object(found)[0]
+    if isinstance(found, RL4DialogError):
+        raise found
+    return found  # type: ignore[return-value]
 
 
 def gathered(own: Tensor) -> Tensor:

@@ -178,7 +178,9 @@ class LMActorCriticPolicy(BasePolicy):
                 layer.compile()
         self.optimizer_class = find_optimizer(optimizer_class)
         self.optimizer_kwargs = with_defaults(self.optimizer_class, optimizer_kwargs, weight_decay)
-        self.lockstep = False  # whether weights are sharded, so that all processes must run the same layers
+        self.sharded = False  # whether the processes share the weights
+        self.gather_weights = True  # whether these are whole while replies are generated
+        self.lockstep = False  # whether all processes must generate and evaluate equally often
         self.make_optimizer(lr_schedule(1))
         self.train(False)
 

@@ -65,7 +65,7 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
     """Save language model and tokenizer to ``model/``, the rest beside it; a process without a folder only gathers."""
     # Gather everything before writing, so that no process waits for one that failed to write.
-    weights = whole_weights(policy.language_model) if policy.lockstep else None
+    weights = whole_weights(policy)
     states = {file: gathered(state) for file, state in states_beside(policy).items()}
     states[OPTIMIZER_FILE] = gathered(optimizer_tensors(policy.optimizer))
     if folder is None:

@@ -1,18 +1,22 @@
 """Sharding of a policy's weights, gradients and optimizer state over the processes of a run (FSDP2).
 
 Zhao et al. 2023, arXiv 2304.11277. Every layer is gathered when it is used, so all processes must use the same layers
-in the same order. Rollouts, evaluations and updates therefore run in lockstep.
+in the same order. Rollouts, evaluations and updates therefore run in lockstep. For replies, which use every layer for
+each token, all layers are gathered once.
 """
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+from typing import Any
+
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.gradient_steps import layers_of
 
@@ -36,12 +40,37 @@ def shard_policy(policy: LMActorCriticPolicy) -> None:
             module.set_force_sum_reduction_for_comms(True)
     for name in (*_OF_REPLIES, *_OF_SB3):
         register_fsdp_forward_method(policy, name)
-    policy.lockstep = True
+    policy.generate = _gathered_once(policy)  # type: ignore[method-assign]
+    policy.sharded = policy.lockstep = True
     policy.share_prompts = False  # sharing prompts would make the number of passes differ between processes
     policy.make_optimizer(float(policy.optimizer.param_groups[0]["lr"]))
 
 
-def whole_weights(model: torch.nn.Module) -> dict[str, Tensor]:
-    """State dict of a sharded model, gathered in main memory. All processes must call this."""
+def _gathered_once(policy: LMActorCriticPolicy) -> Callable[..., Replies]:
+    """``generate`` that keeps each layer once it is gathered, and shards it again at the end."""
+    generate, layers = policy.generate, [each for each in layers_of(policy) if isinstance(each, FSDPModule)]
+
+    def generated(*args: Any, **kwargs: Any) -> Replies:
+        if not policy.gather_weights or policy.backend is not None:
+            return generate(*args, **kwargs)
+        for layer in layers:
+            layer.set_reshard_after_forward(False)
+        try:
+            return generate(*args, **kwargs)
+        finally:
+            for layer in layers:
+                layer.set_reshard_after_forward(True)
+                layer.reshard()
+
+    return generated
+
+
+def whole_weights(policy: LMActorCriticPolicy) -> dict[str, Tensor] | None:
+    """State dict of a sharded language model, in main memory of the first process; ``None`` if it is not sharded.
+
+    All processes must call this.
+    """
+    if not policy.sharded:
+        return None
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return get_model_state_dict(model, options=options)  # type: ignore[return-value]
+    return get_model_state_dict(policy.language_model, options=options)  # type: ignore[return-value]

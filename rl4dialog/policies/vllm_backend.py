@@ -24,12 +24,14 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.registry import optional_module
+from rl4dialog.functional.distributed import is_main_process
 from rl4dialog.functional.log_probs import NEVER
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
+from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.policies.vllm_transfer import pack_tied_head
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -65,7 +67,7 @@ class VLLMSampler(ABC):
         ids, log_probs = self._replies(policy, prompts, settings, limit)
         replies = Replies.from_ids(prompts, ids, policy.device)
         replies.log_probs = replies.unmasked_log_probs = replies.computed(
-            policy.sequence_log_probs, n_logits=policy.n_logits
+            policy.sequence_log_probs, policy.lockstep, policy.n_logits
         )
         # vLLM reports a greedy token's log-probability without the temperature, and greedy decoding draws no sample.
         if settings.do_sample:
@@ -279,9 +281,16 @@ def check_settings(settings: GenerationSettings, where: str) -> None:
 
 
 def weights_to_send(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:
-    """Weights as in a checkpoint of the language model: merged adapters, buffers included, tied weights only once."""
-    model = policy.language_model if policy.lora is None else policy.lora.merged()
+    """Weights as in a checkpoint of the language model: merged adapters, buffers included, tied weights only once.
+
+    In lockstep, only the main process has them, and all must call this.
+    """
+    lora, weights = policy.lora, whole_weights(policy)
+    if not is_main_process() and policy.lockstep:
+        return []  # the main process sends them
+    if lora is not None:
+        weights = (lora if weights is None else lora.whole(weights)).merged().state_dict()
     by_memory: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in (policy.language_model.state_dict() if weights is None else weights).items():
         by_memory.setdefault(tensor.data_ptr(), (name, tensor))
     return list(by_memory.values())

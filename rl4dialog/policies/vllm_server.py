@@ -6,6 +6,7 @@ before and after them. So a server that was restarted, or that another run uses,
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -24,6 +25,7 @@ from transformers import PreTrainedModel
 from rl4dialog.core.async_calls import AsyncCalls, FinalFailure
 from rl4dialog.core.errors import EndpointError, GenerationError
 from rl4dialog.core.http_requests import Unreachable, read_api_key, refusal, send
+from rl4dialog.functional.distributed import all_gather_object, in_main_process, process_index
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
@@ -75,10 +77,13 @@ class VLLMServerBackend(VLLMSampler):
         self._calls = AsyncCalls(_MAX_REQUESTS, timeout_s, retries=0, key="generation")
         self._n_sent, self._version, self._found = 0, "", ""
         self._n_rows, self._max_length, self._name = embedding_rows(model), max_length, ""
+        in_main_process(partial(self._connect, transfer_port))
+
+    def _connect(self, port: int) -> None:
         try:
             self._check_server()
             self._check_owner(self._served())
-            self._sender = self._opened(transfer_port)
+            self._sender = self._opened(port)
         except (EndpointError, OSError) as error:
             raise GenerationError(f"{_URL}{error}; {_HOW}") from None
         self._run = f"rl4dialog/{self._sender.host}/{self._sender.port}/{_THIS_PROCESS}/{secrets.token_hex(4)}/"
@@ -88,7 +93,10 @@ class VLLMServerBackend(VLLMSampler):
     def _replies(
         self, policy: LMActorCriticPolicy, prompts: list[list[int]], settings: GenerationSettings, limit: int
     ) -> Written:
-        """Replies of one version of the weights; those of a server that was lost in between are sampled again."""
+        """Replies of one version of the weights; those of a server that was lost in between are sampled again.
+
+        Of several processes, only the first talks to the server, for all of them.
+        """
         self._is_ahead = False
         if self._begun is not None:
             asked, begun = self._begun
@@ -98,14 +106,21 @@ class VLLMServerBackend(VLLMSampler):
                 if not isinstance(failure, EndpointError):
                     self._is_ahead = True
                     return begun.result()
+        of_processes = all_gather_object(prompts)
+        first = sum(map(len, of_processes[: process_index()]))
+        own = slice(first, first + len(prompts))
         random_state, deadline = torch.get_rng_state(), 0.0
         while True:
             try:
-                self._bring_weights(policy)
-                return self._of_one_version(prompts, settings, limit)
+                if in_main_process(self._needs_weights):
+                    weights = weights_to_send(policy)  # all processes gather shards
+                    in_main_process(partial(self._bring, weights))
+                asked = [*itertools.chain(*of_processes)], settings, limit
+                ids, log_probs = in_main_process(partial(self._of_one_version, *asked))
+                return ids[own], log_probs[own]
             except EndpointError as error:
                 deadline = deadline or time.monotonic() + self._timeout_s
-                self._wait_until_back(error, deadline)
+                in_main_process(partial(self._wait_until_back, error, deadline))
                 torch.set_rng_state(random_state)
 
     def generate_ahead(self, obs: Obs, settings: GenerationSettings, limit: int) -> None:
@@ -140,14 +155,15 @@ class VLLMServerBackend(VLLMSampler):
 
     # -- weights --------------------------------------------------------------------------------------------------
 
-    def _bring_weights(self, policy: LMActorCriticPolicy) -> None:
+    def _needs_weights(self) -> bool:
         self._found = self._served()
-        if not self._outdated and self._found == self._version:
-            return
+        return self._outdated or self._found != self._version
+
+    def _bring(self, weights: list[tuple[str, Tensor]]) -> None:
         if not self._found.startswith(self._run):
             self._check_owner(self._found)
         self._n_sent += 1
-        version, weights = f"{self._run}{self._n_sent}", weights_to_send(policy)
+        version = f"{self._run}{self._n_sent}"
         self._control("/pause?mode=wait")
         try:
             self._send(weights)

@@ -313,7 +313,7 @@ class Evaluator:
         if self.value_ranks is not None and result.talks:
             result.metrics |= self.value_ranks(self.samples(split))
         result.reward_error = self._rewards.error if self._rewards is not None else None
-        if self._values is not None and result.talks and not policy.lockstep:
+        if self._values is not None and result.talks and not policy.sharded:
             of_values, records = self._values.of_evaluation(policy, self.samples(split), result.talks)
             result.metrics |= of_values
             for prediction, record in zip(result.predictions, records, strict=True):
@@ -331,7 +331,7 @@ class Evaluator:
         talk: Talking
         if self._conversing is not None:
             talk, sizes = functools.partial(self._converse, policy, seed), [0] * len(samples)
-            if self.has_critic and split == "test" and not policy.lockstep:  # for the report
+            if self.has_critic and split == "test" and not policy.sharded:  # for the report
                 talk = functools.partial(talk, values_of=policy.predict_sequence_values)
         else:
             prompts = self._prompts(policy, samples)

@@ -182,7 +182,7 @@ class PolicyTrainee(TextTrainee):
 
     def save_model(self, folder_name: str) -> Path | None:
         policy = self.algorithm.policy
-        weights = whole_weights(policy.language_model) if policy.lockstep else None
+        weights = whole_weights(policy)
         if self._tracker is None:
             return None
         parts = (policy.language_model, self.texts.tokenizer, policy.lora, weights)

@@ -79,6 +79,7 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
             policy.backend = VLLMBackend(*of_vllm, dtype, config.seed, **generation.options())
         elif generation.backend == "vllm_server":
             policy.backend = VLLMServerBackend(*of_vllm, **generation.options())
+            policy.lockstep = n_processes() > 1  # the first process asks for the replies of all
         if service is not None:
             service.begin_run(built.policy)
     except (AssertionError, TypeError, ValueError) as error:

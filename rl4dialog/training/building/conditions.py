@@ -150,8 +150,11 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda has_vllm, is_causal: has_vllm and not is_causal,
          "generation.backend: {backend} is not supported with policy {policy_id!r}, only with "
          "decoder-only models without a mask"),
-        (lambda backend, n_processes: backend == "vllm_server" and n_processes > 1,
-         "generation.backend: vllm_server is not supported in {n_processes} processes, only in one"),
+        (lambda ahead, n_processes: ahead and n_processes > 1,
+         "generation.ahead is not supported in {n_processes} processes; remove it"),
+        (lambda backend, n_processes, value_rank_states: backend == "vllm_server" and n_processes > 1,
+         "train_evaluation.value_rank_states is not supported in {n_processes} processes with generation.backend: "
+         "vllm_server; remove it"),
         (lambda backend, graph_refusal: backend == "graph" and graph_refusal,
          "generation.backend: graph is not possible here, because {graph_refusal}; use auto"),
         # -- the task
@@ -456,7 +459,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     pool = config.datapool
     values["n_prompts"] = {**catalog.DataPoolRegistry.defaults(pool.id), **pool.args}.get("n_train")
     used = {
-        f"generation.backend: {config.generation.backend}": config.generation.has_vllm,
+        "generation.backend: vllm": config.generation.backend == "vllm",
         "env.args.bootstrap_truncated": config.env.args.bootstrap_truncated,
         "train_evaluation.value_rank_states": config.train_evaluation.value_rank_states is not None,
         "a partner that is a copy of the policy": any(plays_itself(chosen) for chosen, _ in chosen_partners(config)),

@@ -106,7 +106,7 @@ def set_sampler(policy: LMActorCriticPolicy, config: TextConfig) -> None:
     if policy.precision == "bf16" and policy.device.type == "cuda" and not is_bf16_supported(False):
         what = "precision: bf16 is emulated on this GPU, which has no bfloat16 arithmetic; fp32 is faster"
         _logger.warning(what)
-    backend = config.generation.backend
+    backend, policy.gather_weights = config.generation.backend, config.generation.gather_weights
     policy.sampler = "auto" if backend == "vllm" or backend == "vllm_server" else backend
     if backend == "graph" and (reason := policy.eager_reason(policy.settings)) is not None:
         raise GenerationError(f"generation.backend: graph is not possible here, because {reason}; use auto")

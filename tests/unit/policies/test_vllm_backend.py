@@ -401,11 +401,17 @@ def test_what_does_not_go_together_is_refused(llm_class, tmp_path, overrides, wo
         check(tmp_path, overrides.pop("generation", None), **overrides)
 
 
-def test_server_has_one_process(tmp_path, monkeypatch):
-    check(tmp_path, SERVER)
+def test_server_of_several_processes_writes_nothing_ahead_and_for_no_single_one(tmp_path, monkeypatch):
+    ahead, ranks = {**SERVER, "ahead": 1}, {"train_evaluation__value_rank_states": 10}
+    corrected = {"alg__args__importance_correction": "token"}
+    check(tmp_path, ahead, **corrected)
+    check(tmp_path, SERVER, **ranks)
     monkeypatch.setattr(conditions, "n_processes", lambda: 2)
-    with pytest.raises(ConfigError, match="vllm_server is not supported in 2 processes, only in one"):
-        check(tmp_path, SERVER)
+    check(tmp_path, SERVER)
+    with pytest.raises(ConfigError, match=r"generation\.ahead is not supported in 2 processes; remove it"):
+        check(tmp_path, ahead, **corrected)
+    with pytest.raises(ConfigError, match="value_rank_states is not supported in 2 processes with"):
+        check(tmp_path, SERVER, **ranks)
 
 
 def test_missing_package_old_package_and_missing_device_are_told(tmp_path, monkeypatch):
