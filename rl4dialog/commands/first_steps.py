@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
-import shutil
 import sys
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
@@ -49,12 +48,7 @@ def demo(args: Namespace) -> int:
     ]
     training = make_parser().parse_args(argv)
     training.argv = argv
-    if code := train.run(training) or 0:
-        return code
-    # As it can be typed here; make starts it by its path, from an environment that is not active.
-    typed = sys.argv[0] if Path(sys.argv[0]).name == "rl4dialog" and not shutil.which("rl4dialog") else "rl4dialog"
-    print(f"\nNext:\n  {typed} chat --run runs/demo/{name}\n  open runs/demo/{name}/report.html in a browser")
-    return 0
+    return train.run(training) or 0
 
 
 def _possible() -> str:
@@ -106,7 +100,8 @@ def init(args: Namespace) -> None:
             print(f"Columns that it does not use: {', '.join(table.unread)}.")
         if table.has_rewards:
             print("It does not use the rewards of the log; docs/rated_logs.md shows how to learn from them.")
-    print(f"Next:\n  rl4dialog doctor --config_path {args.output}\n  rl4dialog train --config_path {args.output}")
+    config = f"--config_path {shlex.quote(output)}"
+    print(f"Next:\n  rl4dialog doctor {config}\n  rl4dialog train {config} --experiment_name first")
 
 
 def _asked(question: str, flag: str) -> str:

@@ -63,7 +63,7 @@ def chat(args: Namespace) -> None:
     read_line = console_reader(sys.stdin, write_verbatim)
     if isinstance(chosen, LoadedPolicy):
         models = [ChatAgent(chosen, model_name(args))]
-        if _is_for_one_reply(chosen):
+        if _is_for_one_reply(chosen, _prompts(args.run_path)):
             write_verbatim(
                 f"{_ONE_REPLY}: /reset begins anew, and docs/conversations.md shows how to train several turns.\n"
             )
@@ -214,25 +214,34 @@ def _chat_page(args: Namespace) -> Any:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
     warn_of_visitors(args, "chat with the model and give feedback.")
     print(f"Judgements are appended to {feedback}", file=sys.stderr)
-    remark = f"{_ONE_REPLY}: the bin begins anew." if args.compare is None and _is_for_one_reply(chosen) else ""
-    return ChatPage(Chat(models, feedback, args.seed, args.show_reward), _beginnings(args.run_path), remark)
+    prompts = _prompts(args.run_path)
+    is_warned = args.compare is None and _is_for_one_reply(chosen, prompts)
+    remark = f"{_ONE_REPLY}: the bin begins anew." if is_warned else ""
+    return ChatPage(Chat(models, feedback, args.seed, args.show_reward), _beginnings(prompts), remark)
 
 
-def _is_for_one_reply(model: LoadedPolicy) -> bool:
+def _is_for_one_reply(model: LoadedPolicy, prompts: list[list[str]]) -> bool:
+    """Whether a model was trained without conversations, on prompts of one utterance."""
     from rl4dialog.core.config import OnPolicyConfig
 
-    return isinstance(model.config, OnPolicyConfig) and model.config.env.args.max_turns == 1
+    is_single = isinstance(model.config, OnPolicyConfig) and model.config.env.args.max_turns == 1
+    return is_single and all(len(said) == 1 for said in prompts)
 
 
-def _beginnings(run: str | None) -> list[str]:
-    """Short first utterances of conversations in which the run was evaluated."""
+def _prompts(run: str | None) -> list[list[str]]:
+    """Utterances with which the run was evaluated."""
     from rl4dialog.runs.reading import read_predictions
 
     for path in sorted(Path(run).expanduser().glob("epoch_*_split_predictions.json")) if run is not None else ():
         found = read_predictions(path)
-        said = [text for text, *_ in filter(None, found.utterances if found is not None else ())]
-        return [text for text in dict.fromkeys(said) if len(text) <= _LONGEST_EXAMPLE and "<" not in text][:_N_EXAMPLES]
+        return [[*said] for said in filter(None, found.utterances if found is not None else ())]
     return []
+
+
+def _beginnings(prompts: list[list[str]]) -> list[str]:
+    """Short first utterances."""
+    said = dict.fromkeys(first for first, *_ in prompts)
+    return [text for text in said if len(text) <= _LONGEST_EXAMPLE and "<" not in text][:_N_EXAMPLES]
 
 
 def _judging(args: Namespace) -> Judging[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -126,6 +128,7 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
     if not args.overwrite and is_done(root, config):
         if is_main_process():
             _print_result(root, config)
+            print_next(root, config)
         return
     with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
         checkpoint = _checkpoint_to_resume(args, config, root)
@@ -138,6 +141,7 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
             if checkpoint is not None:
                 _record_start(args, config, tracker)
             trainer.train_and_eval()
+    print_next(root, config)
 
 
 def _checkpoint_to_resume(args: Namespace, config: RunConfig, root: Path) -> Checkpoint | None:
@@ -162,6 +166,17 @@ def _print_result(root: Path, config: RunConfig) -> None:
     labels = ("before training", "after training")
     before, after = (test.get(key, {}) for key in ("before", "after"))
     print_summary(before, after, read_references(root), [], root, labels=labels, players=read_players(root))
+
+
+def print_next(root: Path, config: RunConfig) -> None:
+    """Print what can be done with a complete run."""
+    from rl4dialog.runs.run_folder import REPORT_FILE
+
+    # As it can be typed here; make starts it by its path, from an environment that is not active.
+    is_found = Path(sys.argv[0]).name != "rl4dialog" or shutil.which("rl4dialog")
+    place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
+    chat = f"\n  {'rl4dialog' if is_found else sys.argv[0]} chat --run {shlex.quote(str(place))}"
+    print(f"Next:{'' if config.alg.id == 'reward_model' else chat}\n  open {place / REPORT_FILE} in a browser")
 
 
 def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None, overwrite: bool) -> None:

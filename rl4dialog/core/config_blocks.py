@@ -354,6 +354,8 @@ class WarmStartConfig(Block):
     """Compute the loss on the reply only, or on the prompt and the reply."""
     max_samples: int | None = Field(default=None, ge=1)
     """Maximum number of training samples. Default: all."""
+    keep_best: bool = False
+    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones."""
 
 
 GENERATION_OPTIONS = {

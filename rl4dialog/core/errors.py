@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 # The longest message of rl4dialog itself lists all rewards.
@@ -70,6 +73,14 @@ class RunFolderError(RL4DialogError):
 
 class HubError(RL4DialogError):
     """No user is logged in to the hub, or the hub refuses the request or cannot be reached."""
+
+
+def raised(error: BaseException) -> str:
+    """Describe an error of code that is not the toolkit's: its type, message and line, unless it is of a package."""
+    packages = "site-packages", "dist-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not any(each in f.filename for each in packages)]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def shown(value: object, n_characters: int = 60) -> str:

@@ -7,14 +7,13 @@ import importlib
 import importlib.util
 import logging
 import sys
-import traceback
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import cloudpickle
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, raised
 
 _logger = logging.getLogger(__name__)
 ENTRY_POINT_GROUP = "rl4dialog.plugins"
@@ -31,10 +30,7 @@ def load_imports(imports: Iterable[str], base_dir: Path) -> None:
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            raise ConfigError(
-                f"imports: {name!r} failed with {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
-            ) from error
+            raise ConfigError(f"imports: {name!r} failed with {raised(error)}") from error
 
 
 def absolute_import(name: str, base_dir: Path) -> str:

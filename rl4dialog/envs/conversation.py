@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError
+from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError, raised
 from rl4dialog.core.partner_replies import checked_outcome, checked_reply
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import (
@@ -279,7 +279,7 @@ class Conversation:
             raise
         except Exception as error:
             raise PartnerError(
-                f"partner {self._partners_name!r} {what} sample {self.sample.id!r}: {type(error).__name__}: {error}"
+                f"partner {self._partners_name!r} {what} sample {self.sample.id!r}: {raised(error)}"
             ) from error
 
 

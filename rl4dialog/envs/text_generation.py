@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rl4dialog.core.errors import ConfigError, DataError, RewardError
+from rl4dialog.core.errors import ConfigError, DataError, RewardError, raised
 from rl4dialog.core.protocols import ConversationReward, Partner
 from rl4dialog.core.reward_parts import RewardPart, weighted_sum
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, PartnerReply, Sample
@@ -416,7 +416,7 @@ class TextGenEnv(gym.Env):
             except Exception as error:
                 raise RewardError(
                     f"reward {part.name!r} failed on sample {self.sample.id!r} "
-                    f"(reply {current.context_text[:80]!r}): {type(error).__name__}: {error}"
+                    f"(reply {current.context_text[:80]!r}): {raised(error)}"
                 ) from error
             if not math.isfinite(number):
                 raise RewardError(

@@ -19,7 +19,8 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.core.files import naming_errors, write_text
 from rl4dialog.core.yaml_loader import shipped_path
-from rl4dialog.data.rows import Row, read_rows, table_suffix
+from rl4dialog.data.rows import Row, parse_json, read_rows, table_suffix
+from rl4dialog.runs.report.metrics import MIN_SAMPLES
 from rl4dialog.training.building.components import import_and_check
 
 CHAT_MODEL, TINY_MODEL = "builtin/smollm2-135m-instruct", "builtin/tiny-gpt2"
@@ -35,6 +36,7 @@ _DIALOGUES = ("messages", "conversations", "conversation", "dialogue", "dialog",
 _N_READ = 2000  # rows that are read to guess columns and lengths
 _N_LEARNED = 10000  # replies of a warm start, repeated ones included
 _TOKENS_PER_WORD = 1.5  # of English text, rounded up
+_LARGEST_SHARE = 0.25  # of rows for validation, so that half of few rows are trained
 _SHARE_WHOLE = 0.95  # of prompts and replies that fit into the lengths
 
 
@@ -69,18 +71,19 @@ def read_table(path: Path, prompt: str | None = None, reply: str | None = None) 
         if name is not None and name not in names:
             raise DataError(f"{key} {name}: {path} has no such column; it has {', '.join(names)}")
     dialogue = None if prompt or reply else _first(names, _DIALOGUES)
-    if dialogue is not None and not isinstance(rows[0].get(dialogue), list):
+    if dialogue is not None and not _is_list(rows[0].get(dialogue)):
         dialogue = None
     guessed = prompt is None
     if dialogue is None and prompt is None:
         prompt, reply = _guess(path, names, reply, rows)
     if dialogue is not None:
-        utterances = [[_text(each) for each in row[dialogue]] for row in rows]
+        dialogues = [_listed(row, dialogue) for row in rows]
+        utterances = [[_text(each) for each in said] for said in dialogues]
         said = [len(text.split()) for texts in utterances for text in texts]
         before = [sum(len(text.split()) for text in texts[:-1]) for texts in utterances]
         unread = [name for name in names if name != dialogue]
         has_rewards = not {"reward", "rewards"}.isdisjoint(names) or any(
-            isinstance(each, Mapping) and "reward" in each for row in rows for each in row[dialogue]
+            isinstance(each, Mapping) and "reward" in each for said in dialogues for each in said
         )
         return Table(path, {"dialogue": dialogue}, True, len(rows), _long(before), _long(said), unread, has_rewards)
     assert prompt is not None
@@ -93,7 +96,7 @@ def read_table(path: Path, prompt: str | None = None, reply: str | None = None) 
 
 def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | None = None) -> str:
     """Write a commented config, named in its commands. The default reward is METEOR, or without replies a length."""
-    is_tiny = model.startswith("builtin/tiny-")
+    is_tiny, is_base = model.startswith("builtin/tiny-"), _is_base(model)
     if is_tiny and not table.has_replies:
         cure = "give the column with replies (--reply), or a pretrained model (--model)"
         why = f"{model} has random weights, so it first has to learn replies"
@@ -104,14 +107,25 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
         name=name,
         data=table.path.name,
         model=model,
-        datapool=_datapool(table, "eou" if is_tiny else "chat_template"),
+        datapool=_datapool(table, "eou" if is_tiny or is_base else "chat_template"),
         reward=_reward(table, reward),
         n_prompt=_tokens(table.n_prompt_words, 512),
         n_reply=_tokens(table.n_reply_words or 40, 128),
-        n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows)) if is_tiny else None,
+        is_tiny=is_tiny,
+        n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows)) if is_tiny or (is_base and table.has_replies) else None,
         metrics=[*["chrf"] * table.has_replies, "length", "diversity"],
     )
     return _checked(text)
+
+
+def _is_base(model: str) -> bool:
+    """Whether a folder has a model that knows no chat template; what the hub has cannot be told without it."""
+    folder = Path(model).expanduser()
+    if model.startswith((".", "/", "~")) and not folder.is_dir():
+        raise ConfigError(f"--model {model}: there is no such folder")
+    config = folder / "tokenizer_config.json"
+    is_known = config.is_file() and not (folder / "chat_template.jinja").is_file()
+    return is_known and "chat_template" not in json.loads(config.read_text(encoding="utf-8"))
 
 
 Recipe = tuple[str, str | None, dict[str, int]]
@@ -173,6 +187,7 @@ def _datapool(table: Table, dialogue_format: str) -> str:
         pool=_POOLS[table_suffix(table.path)],
         path=json.dumps(str(table.path), ensure_ascii=False),
         format=dialogue_format,
+        share=min(_LARGEST_SHARE, max(0.1, math.ceil(100 * MIN_SAMPLES / table.n_rows) / 100)),
     )
 
 
@@ -218,6 +233,17 @@ def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
     return next((lower[each] for each in wanted if each in lower), None)
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("["))
+
+
+def _listed(row: Row, column: str) -> list[Any]:
+    """Utterances of a dialogue, which CSV files have as JSON."""
+    value = row[column]
+    found = parse_json(value, f"{row.place}: column {column!r}") if isinstance(value, str) else value
+    return found if isinstance(found, list) else []
+
+
 def _text(utterance: Any) -> str:
     parts = utterance.values() if isinstance(utterance, Mapping) else [str(utterance)]
     return " ".join(part for part in parts if isinstance(part, str))
@@ -238,7 +264,7 @@ datapool:
     path: {path}
     columns: {columns}{guess}
     format: {format}
-    held_out_share: 0.1  # of the rows, for validation, and as many for the test
+    held_out_share: {share:g}  # of the rows, for validation, and as many for the test
 """
 _SIMILARITY = "  id: meteor  # similarity to the reference reply\n  args: {synonyms: false}"
 _LENGTH = "  id: length_penalty  # only to begin with\n  args: {min_length: 5, max_length: 30}"

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardError, RL4DialogError, shown
+from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardError, RL4DialogError, raised, shown
 from rl4dialog.core.protocols import PartnerService, Player
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
@@ -49,7 +49,7 @@ def partner_answers(
     except Exception as error:
         if isinstance(error, RL4DialogError) and not isinstance(error, PartnerError):
             raise
-        problem = str(error) if isinstance(error, PartnerError) else f"{type(error).__name__}: {error}"
+        problem = str(error) if isinstance(error, PartnerError) else raised(error)
         return [[FAILED_ACTION]] * n, dict.fromkeys(range(n), problem)
     side = partner.side
     actions, problems = [], {}
@@ -350,7 +350,7 @@ def _scripted_ids(player: Player, env: TextGenEnv) -> list[int]:
         ids = encode_reply(tokenizer, text, None, env.max_episode_length, conversation.history.prompt)
     except Exception as error:
         what = f"player {type(player).__name__} failed on sample {env.sample.id!r}"
-        raise DataError(f"{what}: {type(error).__name__}: {error}") from error
+        raise DataError(f"{what}: {raised(error)}") from error
     return end.until_end(ids)
 
 

@@ -17,11 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, Turn
-from rl4dialog.functional.statistics import Estimate, Interval
+from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.reading import ending
-from rl4dialog.runs.report.metrics import MIN_SAMPLES, change_intervals
+from rl4dialog.runs.report.metrics import MIN_SAMPLES, REWARD_KEY, MetricChange, test_changes
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
+_WIDTH_FOR_GROUPS = 100  # characters, for names of metrics with their group
 _EMPTY = "-"
 _MAX_SHOWN = 400  # characters per utterance
 _MAX_TURNS_SHOWN = 16  # utterances per conversation
@@ -62,12 +63,18 @@ def print_summary(
     console.print()
     keys = [*after, *(key for key in before if key not in after)]
     shown = [key for key in keys if is_headline(key)]
-    n_samples, changes = change_intervals(Path(run_path)) if Path(run_path).is_dir() else (0, {})
+    n_samples, changes = test_changes(Path(run_path)) if Path(run_path).is_dir() else (0, [])
+    intervals = {each.key: each.difference.interval for each in changes if each.difference is not None}
     if keys:
         title = f"Test metrics of {n_samples:,} samples" if n_samples else "Test metrics"
         console.print(Text(title, style="bold"))
-        console.print(_metrics_table(console, shown, before, after, changes, gold or {}, labels))
-        if 0 < n_samples < MIN_SAMPLES:
+        console.print(_metrics_table(console, shown, before, after, intervals, gold or {}, labels))
+        headlines = headlines_of(changes)
+        if sentence := verdict(headlines, f"{n_samples:,} test samples"):
+            console.print(Text(sentence, style="bold"))
+            if all(each.effect != "better" for each in headlines):
+                console.print("What to look at first: docs/hyperparameters.md")
+        elif 0 < n_samples < MIN_SAMPLES:
             console.print(Text(f"Changes have no interval: that takes at least {MIN_SAMPLES} samples", style="dim"))
     else:
         console.print("Nothing was measured: the config has no train_evaluation.metrics and no reward_fn.")
@@ -118,23 +125,26 @@ def _metrics_table(
     keys: Sequence[str],
     before: Mapping[str, float],
     after: Mapping[str, float],
-    changes: Mapping[str, Estimate],
+    intervals: Mapping[str, Interval | None],
     gold: Mapping[str, float],
     labels: tuple[str, str],
 ) -> Table:
     has_gold = bool(gold.keys() & set(keys))  # nothing of a conversation can be measured on reference replies
-    titles = ["metric", *labels, "change", *["95 % interval"] * bool(changes), *["references"] * has_gold]
+    titles = ["metric", *labels, "change", *["95 % interval"] * any(intervals.values()), *["references"] * has_gold]
+    names = {key: key.rpartition("/")[2] for key in keys}
+    if console.width >= _WIDTH_FOR_GROUPS or not any(intervals.values()) or len({*names.values()}) < len(keys):
+        names = dict(zip(keys, keys, strict=True))
     # Wraps column titles rather than keys, unless the keys would take up most of the line.
-    table = number_table(console, titles, whole_keys=max(map(len, keys), default=0) < console.width // 2)
+    table = number_table(console, titles, whole_keys=max(map(len, names.values()), default=0) < console.width // 2)
     for key in keys:
         old, new = before.get(key), after.get(key)
         row = [format_number(old), format_number(new)]
         row.append(format_number(None if old is None or new is None else new - old, sign="+"))
-        if changes:
-            row.append(format_interval(changes[key].interval if key in changes else None, sign="+"))
+        if any(intervals.values()):
+            row.append(format_interval(intervals.get(key), sign="+"))
         if has_gold:
             row.append(format_number(gold.get(key)))
-        table.add_row(Text(key), *row)
+        table.add_row(Text(names[key]), *row)
     return table
 
 
@@ -200,6 +210,32 @@ def is_headline(key: str) -> bool:
     """Whether a metric is among the most informative of its group."""
     group, _, name = key.partition("/")
     return key not in _HIDDEN and (group not in _SHOWN_OF_GROUP or name in _SHOWN_OF_GROUP[group])
+
+
+def headlines_of(changes: Sequence[MetricChange]) -> list[MetricChange]:
+    """Success, metrics that say whether training helped, then others; those that did not change last."""
+
+    def rank(change: MetricChange) -> tuple[bool, ...]:
+        old, new = change.before, change.after
+        is_constant = old is not None and new is not None and old.value == new.value
+        is_success = change.key.endswith("success")
+        return is_constant, not is_success, change.direction is None, change.key.startswith(f"{REWARD_KEY}/")
+
+    return sorted((each for each in changes if is_headline(each.key)), key=rank)
+
+
+def verdict(changes: Sequence[MetricChange], of: str) -> str:
+    """Say in a sentence what training did to the first metric that has a direction; empty without two evaluations."""
+    found = next((each for each in changes if each.direction and each.difference is not None), None)
+    if found is None or found.before is None or found.after is None or found.difference is None:
+        return ""
+    change = f"{found.key} on {of}, from {format_number(found.before.value)} to {format_number(found.after.value)}"
+    if (interval := found.difference.interval) is None:
+        why = found.note or f"there is no interval with fewer than {MIN_SAMPLES}"
+        return f"No verdict on {change}: {why[0].lower()}{why[1:].rstrip('.')}."
+    said = {"better": "Training improved", "worse": "Training worsened"}.get(found.effect, "No significant change of")
+    numbers = (format_number(value, "+") for value in (found.difference.value, interval.low, interval.high))
+    return "{} {}: {} (95 % interval {} to {}).".format(said, change, *numbers)
 
 
 def format_interval(interval: Interval | None, sign: str = "") -> str:

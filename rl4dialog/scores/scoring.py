@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl4dialog.core.async_calls import AsyncCalls
-from rl4dialog.core.errors import RewardError, RL4DialogError
+from rl4dialog.core.errors import RewardError, RL4DialogError, raised
 from rl4dialog.core.protocols import BatchedConversationReward, ConversationReward
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_sum
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
@@ -226,5 +226,5 @@ def _by_turn(value: Any, dialogue: Dialogue, done: bool) -> list[Any]:
 
 def _failure(name: str, sample_ids: Sequence[Any], error: BaseException) -> RewardError:
     which = repr(sample_ids[0]) if len(sample_ids) == 1 else f"{sample_ids[0]!r} to {sample_ids[-1]!r}"
-    reason = str(error) if isinstance(error, RL4DialogError) else f"{type(error).__name__}: {error}"
+    reason = str(error) if isinstance(error, RL4DialogError) else raised(error)
     return RewardError(f"reward {name!r} failed on sample {which}: {reason}")

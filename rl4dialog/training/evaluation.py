@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig, TextConfig
-from rl4dialog.core.errors import ConfigError, PartnerError, RewardError
+from rl4dialog.core.errors import ConfigError, PartnerError, RewardError, raised
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample, reply_dialogue
@@ -246,7 +246,7 @@ def _post_processed(reply: str, sample: Sample, post_process: Callable[[str], st
         text = post_process(reply)
     except Exception as error:
         raise ConfigError(
-            f"post_processing_fn failed on sample {sample.id!r} (reply {reply[:80]!r}): {type(error).__name__}: {error}"
+            f"post_processing_fn failed on sample {sample.id!r} (reply {reply[:80]!r}): {raised(error)}"
         ) from error
     if not isinstance(text, str):
         raise ConfigError(f"post_processing_fn must return a string, not {text!r} (sample {sample.id!r})")

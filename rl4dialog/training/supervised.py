@@ -361,11 +361,16 @@ def finite_loss(state: Mapping[str, Any], args: TrainingArguments) -> float:
 def warm_start(model: PreTrainedModel, examples: ExampleSets, settings: WarmStartConfig, seed: int) -> dict[str, Any]:
     """Fine-tune before RL; also returns ``held_out_losses``, if there are any examples, before and after each epoch."""
     losses: list[float] = []
+    best: dict[str, Tensor] = {}
+    if settings.keep_best and examples.val is None:
+        raise ConfigError("warm_start.keep_best compares losses of val replies, but there are none; remove it")
 
     def measure(trainer: Any = None) -> None:
         if examples.val is not None:
             collator = PaddingCollator(examples.pad_token_id)
             losses.append(mean_loss(model, examples.val, collator, settings.batch_size))
+            if settings.keep_best and losses[-1] == min(losses):
+                best.update({name: tensor.clone() for name, tensor in model.state_dict().items()})
 
     measure()
     loop: Any = SimpleNamespace(checkpoint=None, after_step=lambda trainer: None, after_epoch=measure)
@@ -377,17 +382,28 @@ def warm_start(model: PreTrainedModel, examples: ExampleSets, settings: WarmStar
     }
     said: dict[str, Any] = {"description": "Warm start", "loop": loop}
     metrics = train_supervised(model, examples, training_args=arguments, seed=seed, **said)
+    if settings.keep_best:
+        model.load_state_dict(best)
+        losses = losses[: losses.index(min(losses)) + 1]
+        say(f"Warm start: kept epoch {len(losses) - 1}, loss of val replies {losses[-1]:.3f}", on_terminals=True)
     return {**metrics, "held_out_losses": losses}
 
 
 def memorised(held_out_losses: Sequence[float]) -> str | None:
-    """Describe a rise of the held-out loss, before training and after each epoch; ``None`` if there is none."""
+    """Describe a rise of the held-out loss, before training and after each epoch, and what to do; ``None`` without."""
     if not held_out_losses or not held_out_losses[-1] > (1 + RISE) * (lowest := min(held_out_losses)):
         return None
     best, n_epochs = held_out_losses.index(lowest), len(held_out_losses) - 1
-    when = f"after epoch {best} of {n_epochs}" if best else "before training"
+    when, does, cure = (
+        "before training",
+        "harms the model",
+        "lower warm_start.learning_rate, or raise n_epochs if it was 1",
+    )
+    if best:
+        when, does = f"after epoch {best} of {n_epochs}", "memorises its data"
+        cure = "set warm_start.keep_best: true, or lower n_epochs"
     risen = f"was lowest {when} ({lowest:.3g} nats per token) and has risen to {held_out_losses[-1]:.3g}"
-    return f"the warm start memorises its data: the loss of val replies {risen}"
+    return f"the warm start {does}: the loss of val replies {risen}; {cure}"
 
 
 @torch.no_grad()

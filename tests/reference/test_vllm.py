@@ -78,7 +78,7 @@ def wait_for(condition, process):
     for _ in range(4000):
         if condition():
             return
-        assert process.poll() is None, "it has ended"
+        assert process.poll() is None, f"it has ended: {process.stderr and process.stderr.read()}"
         time.sleep(0.1)
     raise AssertionError("it does not happen")
 
@@ -208,7 +208,7 @@ def test_what_needs_a_gpu_is_refused():
 
 
 GAME = {
-    "datapool": {"id": "guess_what", "args": {"n_train": 200}},
+    "datapool": {"id": "guess_what", "args": {"n_train": 200, "n_val": 20, "n_test": 20}},
     "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0}}},
     "env__args": {
         "max_prompt_length": 64,
@@ -275,6 +275,7 @@ def test_server_writes_what_the_engine_in_the_process_writes(server):
     model, url = server
     # Embedding and output layer with the same weights, or not, make no difference for the settings.
     for end in (EndOfTurn(TOKENIZER, range(0, len(TOKENIZER), 4)), EndOfTurn(TOKENIZER, [0], TOKENIZER.decode([7]))):
+        policies = ()  # the end of an engine disturbs others in its process
         policies = policy_with(model, end), policy_with(model, end, url)
         for settings in SETTINGS:
             found = []
@@ -313,6 +314,9 @@ def test_run_survives_a_server_that_is_killed(tmp_path):
     )
     config["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "top_k": 0}
     parts = Assembly(parse_config(config, "c.yml"))
+    # Built-in models are smaller here than in a process without this test suite.
+    parts.initial_model.save_pretrained(tmp_path / "policy")
+    config["alg"]["policy"]["args"]["model_name"] = str(tmp_path / "policy")
     model = tmp_path / "model", port, 64 + 8
     logged = tmp_path / "p" / "e" / "rollout_info.jsonl"
     command = [sys.executable, str(SCRIPT), "--config_path", str(write_config(tmp_path / "c", config))]

@@ -181,15 +181,13 @@ def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predicti
     return run.predictions(split, epochs[0]), run.predictions(split, epochs[-1]) if len(epochs) > 1 else None
 
 
-def change_intervals(folder: Path) -> tuple[int, dict[str, Estimate]]:
-    """The number of test samples with replies before and after, and the changes of metrics that have an interval."""
+def test_changes(folder: Path) -> tuple[int, list[MetricChange]]:
+    """The number of test samples with replies before and after, and the changes of metrics."""
     run = read_run(folder)
     before, after = before_and_after(run, "test")
     if before is None or after is None:
-        return 0, {}
-    found = {each.key: each.difference for each in metric_changes(run, "test", before, after)}
-    n_samples = len(pair(before, after)[0])
-    return n_samples, {key: each for key, each in found.items() if each is not None and each.interval is not None}
+        return 0, []
+    return len(pair(before, after)[0]), metric_changes(run, "test", before, after)
 
 
 def sample_intervals(predictions: Predictions | None, metrics: Mapping[str, float]) -> dict[str, Interval]:

@@ -35,7 +35,6 @@ from rl4dialog.runs.report.figures import COLORS, histogram, line_chart, stacked
 from rl4dialog.runs.report.metrics import (
     MIN_SAMPLES,
     REWARD_KEY,
-    MetricChange,
     before_and_after,
     direction,
     metric_changes,
@@ -43,7 +42,7 @@ from rl4dialog.runs.report.metrics import (
 )
 from rl4dialog.runs.report.samples import SampleSet, extreme_utterances, failure_counts, sample_set, what_they_are
 from rl4dialog.runs.run_folder import LOG_FILE, REPORT_FILE, read_critic, run_state
-from rl4dialog.runs.summary import format_number, is_headline
+from rl4dialog.runs.summary import format_number, headlines_of, verdict
 from rl4dialog.scores.reward_models import KEY as SCORE
 
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ (\w+) (\S+): (.*)")
@@ -231,7 +230,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
     shown = [each for each in (before, after) if each is not None]
     repeats, of = repeated_keys(shown), what_they_are(shown)
     changes = metric_changes(run, split, *found, repeats)
-    headlines = sorted((change for change in changes if is_headline(change.key)), key=_rank)
+    headlines = headlines_of(changes)
     drawn = panels([run])
     evaluations, curves = _evaluation_pictures(run, repeats, [c.key for c in headlines]), _curve_pictures(run, drawn)
     n_first = 2 - len(evaluations[:1])  # curves beside the first evaluation
@@ -243,9 +242,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
     return dict(
         run=run,
         subtitle=subtitle(run, state),
-        verdict=verdict(
-            headlines, f"{len(after or ()):,} {split} {'prompts' if of == 'replies' else of}", len(after or ())
-        ),
+        verdict=verdict(headlines, f"{len(after or ()):,} {split} {'prompts' if of == 'replies' else of}"),
         first_pictures=[*evaluations[:1], *curves[:n_first]],
         facts=facts(run),
         warnings=run_warnings(run),
@@ -270,27 +267,6 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         calibration=_calibration(critic.get("bins", []) if critic else []),
         provenance={key: as_text(value) for key, value in flatten(run.provenance).items()},
     )
-
-
-def verdict(changes: Sequence[MetricChange], of: str, n_samples: int) -> str:
-    """Say in a sentence what training did to the first metric that has a direction; empty without two evaluations."""
-    found = next((each for each in changes if each.direction and each.difference is not None), None)
-    if found is None or found.before is None or found.after is None or found.difference is None:
-        return ""
-    change = f"{found.key} on {of}, from {format_number(found.before.value)} to {format_number(found.after.value)}"
-    if (interval := found.difference.interval) is None:
-        why = found.note or f"there is no interval with fewer than {MIN_SAMPLES}"
-        return f"No verdict on {change}: {why[0].lower()}{why[1:].rstrip('.')}."
-    said = {"better": "Training improved", "worse": "Training worsened"}.get(found.effect, "No significant change of")
-    numbers = (format_number(value, "+") for value in (found.difference.value, interval.low, interval.high))
-    return "{} {}: {} (95 % interval {} to {}).".format(said, change, *numbers)
-
-
-def _rank(change: MetricChange) -> tuple[bool, ...]:
-    """Sorting key: success, metrics that say whether training helped, then parts; those that did not change last."""
-    is_constant = change.before is not None and change.after is not None and change.before.value == change.after.value
-    is_success = change.key.endswith("success")
-    return is_constant, not is_success, change.direction is None, change.key.startswith(f"{REWARD_KEY}/")
 
 
 def _time(run: Run, epoch: int) -> str:

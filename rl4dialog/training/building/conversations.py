@@ -11,7 +11,7 @@ from typing import Any
 from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry
 from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
-from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
+from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, raised
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
@@ -174,7 +174,7 @@ def resolve_partner(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
     except RL4DialogError:
         raise
     except Exception as error:
-        raise ConfigError(f"partner {chosen.id!r} cannot be built: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"partner {chosen.id!r} cannot be built: {raised(error)}") from error
     if not isinstance(partner, (Partner, PartnerService)):
         wanted = "a subclass of Partner or PartnerService of rl4dialog.core.protocols"
         raise ConfigError(f"partner {chosen.id!r} is a {type(partner).__name__}; it must be {wanted}")

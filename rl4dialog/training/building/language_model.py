@@ -117,7 +117,7 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     cached = cached_folder(WARM_START, key, build)
     counts = warm_start_facts(cached)
     if problem := memorised(counts.pop("held_out_losses")):
-        _logger.warning("%s; lower warm_start.n_epochs or warm_start.learning_rate", problem)
+        _logger.warning("%s", problem)
     if not is_new and any(counts.values()):
         n_prompts, n_references, n_left_out = (counts[name] for name in _COUNTS)
         cut = f"{n_prompts} references with a cut prompt, {n_references} without their end, {n_left_out} left out"

@@ -140,7 +140,7 @@ def held_out(subject: Subject) -> Finding:
     if not shares:
         raise NotApplicable("there is no val or test split with references")
     measured = ", ".join(f"{share:.1%} of {len(found[split]):,} {split} samples" for split, share in shares.items())
-    advice = "scores on these splits are too good: remove these samples from one of the splits, or say so"
+    advice = "scores on these splits are too good: remove repeated rows from the data, or say so beside the scores"
     return judged(max(shares.values()), f"{measured} are in the train split, too", advice, warn_above=REPEATED_SHARE)
 
 
@@ -151,7 +151,8 @@ def evaluations(subject: Subject) -> Finding:
     if not sizes:
         raise NotApplicable("there is no val or test split")
     measured = " and ".join(f"{n:,} {split} samples" for split, n in sizes.items()) + " in each evaluation"
-    advice = f"no metric will have an interval or a verdict: evaluate at least {MIN_SAMPLES} samples of each split"
+    advice = f"no metric will have an interval or a verdict: evaluate at least {MIN_SAMPLES} samples of each split, by "
+    advice += "train_evaluation.max_eval_samples or datapool.args.held_out_share"
     return judged(-min(sizes.values()), measured, advice, warn_above=-MIN_SAMPLES)
 
 

@@ -77,10 +77,9 @@ def warm_start(subject: Subject) -> Finding:
     losses = subject.warm_start_losses
     if not losses:
         raise NotApplicable("the warm start is not cached, or its loss on val replies is not known")
-    measured = f"nats per token of val replies, before and after each epoch: {', '.join(f'{x:.3g}' for x in losses)}"
     if problem := memorised(losses):
-        return Finding("warn", f"{problem} ({measured})", "lower warm_start.n_epochs or warm_start.learning_rate")
-    return Finding("pass", measured)
+        return Finding("warn", *problem.split("; "))
+    return Finding("pass", f"from {losses[0]:.3g} to {losses[-1]:.3g} nats per token of val replies")
 
 
 def dropout_off(subject: Subject) -> Finding:

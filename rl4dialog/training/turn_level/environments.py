@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl4dialog import catalog
 from rl4dialog.core.config import OF_ONE_KIND, TURN_GOALS, TurnLevelConfig, start_from
 from rl4dialog.core.config_blocks import ComponentConfig
-from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.errors import ConfigError, RL4DialogError, raised
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.registry import Registry
 from rl4dialog.data.pool import SPLITS, Data
@@ -262,7 +262,7 @@ def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
     except RL4DialogError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = raised(error)
         raise ConfigError(f"env.id: {env.id} cannot be built with these env.args: {reason}") from error
     return vectorize([make] * env.n_envs, env.vec_env, env.n_workers), fingerprint
 

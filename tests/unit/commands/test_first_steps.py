@@ -1,11 +1,13 @@
 import importlib.util
 import shutil
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rl4dialog.cli import main
-from rl4dialog.commands.train import train
+from rl4dialog.commands.train import print_next, train
 from rl4dialog.core import pretrained
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ModelError
@@ -24,21 +26,26 @@ def trained(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["table_booking", "tiny_booking", "openers", "small_talk", "guess_what"])
-def test_chosen_demonstration_is_trained(name, trained, capsys):
+def test_chosen_demonstration_is_trained(name, trained):
     assert main(["demo", name]) == main(["demo", name, "--overwrite"]) == 0
     args, anew = trained
     load_config(args.config_path)
     assert (args.project_name, args.experiment_name) == ("demo", name)
     assert (args.resume, args.overwrite, anew.resume, anew.overwrite) == ("auto", False, None, True)
-    assert f"  rl4dialog chat --run runs/demo/{name}" in capsys.readouterr().out
 
 
-def test_command_that_is_not_on_the_path_is_named_by_its_own(trained, capsys, monkeypatch):
+def test_what_comes_next_can_be_typed(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [".venv/bin/rl4dialog", "demo"])
+    config = SimpleNamespace(alg=SimpleNamespace(id="ppo"))
     for found, command in ((None, ".venv/bin/rl4dialog"), ("/usr/bin/rl4dialog", "rl4dialog")):
         monkeypatch.setattr(shutil, "which", lambda name, found=found: found)
-        assert main(["demo", "small_talk"]) == 0
-        assert f"  {command} chat --run runs/demo/small_talk" in capsys.readouterr().out
+        print_next(tmp_path / "my runs" / "e", config)
+        said = capsys.readouterr().out
+        assert said == f"Next:\n  {command} chat --run 'my runs/e'\n  open my runs/e/report.html in a browser\n"
+    config.alg.id = "reward_model"
+    print_next(Path("/elsewhere"), config)
+    assert capsys.readouterr().out == "Next:\n  open /elsewhere/report.html in a browser\n"
 
 
 def test_chat_model_is_trained_if_it_can_be_had(trained, monkeypatch):

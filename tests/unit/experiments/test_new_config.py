@@ -46,6 +46,34 @@ def test_dialogues_are_found(tmp_path):
     assert config["datapool"]["id"] == "jsonl" and config["datapool"]["args"]["columns"] == {"dialogue": "messages"}
 
 
+def test_dialogues_in_cells_of_a_csv_are_found(tmp_path):
+    cell = json.dumps([{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "hi"}]).replace(
+        '"', '""'
+    )
+    table = read_table(write_csv(tmp_path, "id,conversation", f'1,"{cell}"'))
+    assert table.columns == {"dialogue": "conversation"} and table.n_prompt_words > 1
+    args = yaml.safe_load(config_text(table, "config.yml"))["datapool"]["args"]
+    assert args["columns"] == {"dialogue": "conversation"}
+
+
+@pytest.mark.parametrize(("n_rows", "share"), [(1000, 0.1), (250, 0.2), (20, 0.25)])
+def test_enough_rows_are_held_out_for_an_interval(tmp_path, n_rows, share):
+    table = read_table(write_csv(tmp_path, "prompt,reply", *["how are you ?,fine"] * n_rows))
+    assert yaml.safe_load(config_text(table, "config.yml"))["datapool"]["args"]["held_out_share"] == share
+
+
+def test_a_model_without_chat_template_first_learns_the_replies(tmp_path):
+    table = read_table(write_csv(tmp_path, "prompt,reply", "how are you ?,fine"))
+    (tmp_path / "model").mkdir()
+    for tokenizer, kind in ({}, "eou"), ({"chat_template": "..."}, "chat_template"):
+        (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+        config = yaml.safe_load(config_text(table, "config.yml", str(tmp_path / "model")))
+        assert config["datapool"]["args"]["format"] == kind and "lora" in config
+        assert config.get("warm_start", {}).get("keep_best", False) is (kind == "eou")
+    with pytest.raises(ConfigError, match=r"--model \./none: there is no such folder"):
+        config_text(table, "config.yml", "./none")
+
+
 def test_what_is_not_used_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     talk = [{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "hi", "reward": 1.0}]

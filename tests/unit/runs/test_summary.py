@@ -4,7 +4,7 @@ import io
 
 import pytest
 from rich.console import Console
-from run_files import write_run
+from run_files import prediction, write_json, write_run
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.runs.report.metrics import MIN_SAMPLES
@@ -58,6 +58,28 @@ def test_changes_have_an_interval_if_there_are_enough_samples(tmp_path, n_prompt
     assert ("Changes have no interval: that takes at least 50 samples" in text) is is_few
     assert row(text, "|m ")[3:] == (["+0.500"] if is_few else ["+0.500", "+0.388", "to", "+0.612"])
     assert row(text, "|d ")[3:] == (["+1.000"] if is_few else ["+1.000", "-"])
+
+
+@pytest.mark.parametrize(
+    ("gain", "said", "has_advice"),
+    [(1.0, "Training improved reward on 80 test samples", False), (0.0, "No significant", True)],
+)
+def test_what_training_did_is_said_in_a_sentence(tmp_path, gain, said, has_advice):
+    folder = write_run(tmp_path)
+    for epoch, rise in ((0, 0.0), (3, gain)):
+        replies = [prediction(i, "reply", reward=i % 2 + rise * (1 + i % 3)) for i in range(80)]
+        write_json(folder / f"epoch_{epoch}_test_split_predictions.json", replies)
+    text = render(width=120, before={"reward": 0.5}, after={"reward": 0.5 + gain}, gold=None, path=str(folder))
+    assert said in text and ("What to look at first" in text) is has_advice
+
+
+def test_names_of_metrics_have_no_group_where_intervals_leave_no_room(tmp_path):
+    folder = str(write_run(tmp_path, n_prompts=80))
+    scores = {"m": 0.5, "diversity_metrics/entropy-2": 1.0}
+    for width, name in ((80, "entropy-2"), (120, "diversity_metrics/entropy-2")):
+        assert row(render(width, before=scores, after=scores, gold=None, path=folder), "entropy-2")[0] == name
+    same = {"m": 0.5, "a/x": 1.0, "b/x": 1.0}
+    assert row(render(before=same, after=same, gold=None, path=folder, examples=[]), "a/x")[0] == "a/x"
 
 
 def test_what_is_not_known_is_left_out():
