@@ -314,20 +314,20 @@ def test_run_survives_a_server_that_is_killed(tmp_path):
     )
     config["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "top_k": 0}
     parts = Assembly(parse_config(config, "c.yml"))
-    # Built-in models are smaller here than in a process without this test suite.
-    parts.initial_model.save_pretrained(tmp_path / "policy")
+    policy_model = make_gpt2(parts.tokenizer, n_embd=64, n_positions=64 + 8)
+    policy_model.save_pretrained(tmp_path / "policy")
     config["alg"]["policy"]["args"]["model_name"] = str(tmp_path / "policy")
     model = tmp_path / "model", port, 64 + 8
     logged = tmp_path / "p" / "e" / "rollout_info.jsonl"
     command = [sys.executable, str(SCRIPT), "--config_path", str(write_config(tmp_path / "c", config))]
     command += ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
-    with serving(parts.initial_model, parts.tokenizer, *model) as (url, first):
+    with serving(policy_model, parts.tokenizer, *model) as (url, first):
         wait_for(lambda: answers(url), first)
         run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
         try:
             wait_for(lambda: logged.exists() and logged.read_text().count("\n") > 1, run)
             kill(first)
-            with serving(parts.initial_model, parts.tokenizer, *model):
+            with serving(policy_model, parts.tokenizer, *model):
                 errors = run.communicate(timeout=500)[1]
         finally:
             run.kill()
