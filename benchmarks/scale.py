@@ -68,7 +68,7 @@ METHODS = (
     Method("copies, LoRA, vLLM", "vllm", lora=True),
     Method("FSDP, all weights", "eager", shards=True, gathers_once=True),
     Method("FSDP, LoRA", "eager", lora=True, shards=True, gathers_once=True),
-    Method("FSDP, LoRA, gather_weights: false", "eager", lora=True, shards=True),
+    Method("FSDP, LoRA, `gather_weights: false`", "eager", lora=True, shards=True),
     Method("FSDP, LoRA, vLLM server", "vllm", lora=True, shards=True, tensor_parallel=PER_NODE),
 )
 MODELS = (

@@ -12,6 +12,7 @@ from runs import keep_registries, make_config, write_config
 import rl4dialog
 from rl4dialog import cli
 from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.commands import talk as commands
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.dialogue_text import visible
 from rl4dialog.serving.chat import ChatAgent
@@ -33,13 +34,17 @@ def test_script_of_lines_is_a_conversation(run, tmp_path, monkeypatch, capsys):
     assert chat(lines, monkeypatch, "--run", str(run), "--seed", "0") == 0
     printed = capsys.readouterr().out
     assert "you: do you like tea ?\nmodel: " in printed
-    assert printed.startswith("The model was trained for one reply, not for a second turn: /reset begins anew")
+    assert printed.startswith("Chat with "), "prompts of its data have several utterances"
     assert "error: unknown command '/undoo'; did you mean '/undo'?" in printed
     messages = json.loads(saved.read_text())["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant"] * 2
     assert f"model: {visible(messages[1]['content'])}\n" in printed
     assert chat(lines, monkeypatch, "--run", str(run), "--seed", "0") == 0
     assert capsys.readouterr().out == printed
+    monkeypatch.setattr(commands, "_prompts", lambda run: [["do you like tea ?"]])
+    assert chat(lines, monkeypatch, "--run", str(run), "--seed", "0") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("The model was trained for one reply, not for a second turn: /reset begins anew")
 
 
 def test_any_model_is_talked_to_with_a_config(run, tmp_path, monkeypatch, capsys):

@@ -43,7 +43,8 @@ def test_run_leaves_every_file_and_says_what_changed(tmp_path, capsys):
     assert (folder / "log.txt").stat().st_size > 0
 
     assert "before RL" in output.out and "references" in output.out
-    assert output.out.rstrip().endswith(f"Run folder: {folder}")
+    after = f"Run folder: {folder}\nNext:\n  rl4dialog chat --run {folder}\n  open {folder}/report.html in a browser\n"
+    assert output.out.endswith(after)
     said = (folder / "log.txt").read_text(encoding="utf-8")
     for line in ("Warm start, step ", "evaluation of test after iteration 0: reward ", "iteration 2/2: reward "):
         assert line in output.err and line in said

@@ -207,6 +207,7 @@ def test_what_needs_a_gpu_is_refused():
         import_vllm(2)
 
 
+LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 GAME = {
     "datapool": {"id": "guess_what", "args": {"n_train": 200, "n_val": 20, "n_test": 20}},
     "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0}}},
@@ -238,10 +239,9 @@ def test_run_samples_from_its_policy_and_ends_cleanly(tmp_path, n_processes, ove
     )
     config["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "top_k": 0}
     place = ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"] * (n_processes == 2)
     command = [
         sys.executable,
-        *launcher,
+        *LAUNCHER * (n_processes == 2),
         str(SCRIPT),
         "--config_path",
         str(write_config(tmp_path / "c", config)),
@@ -300,7 +300,8 @@ def test_server_of_another_model_is_refused(server):
     assert differences(policy_with(model, url=url).generate(prompts(50))).mean() <= 1e-4
 
 
-def test_run_survives_a_server_that_is_killed(tmp_path):
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_run_survives_a_server_that_is_killed(tmp_path, n_processes):
     """PPO in conversations; the server is killed in mid-run and started again."""
     port = free_port()
     config = make_config(
@@ -319,7 +320,8 @@ def test_run_survives_a_server_that_is_killed(tmp_path):
     config["alg"]["policy"]["args"]["model_name"] = str(tmp_path / "policy")
     model = tmp_path / "model", port, 64 + 8
     logged = tmp_path / "p" / "e" / "rollout_info.jsonl"
-    command = [sys.executable, str(SCRIPT), "--config_path", str(write_config(tmp_path / "c", config))]
+    command = [sys.executable, *LAUNCHER * (n_processes == 2), str(SCRIPT)]
+    command += ["--config_path", str(write_config(tmp_path / "c", config))]
     command += ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
     with serving(policy_model, parts.tokenizer, *model) as (url, first):
         wait_for(lambda: answers(url), first)
