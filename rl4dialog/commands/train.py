@@ -87,11 +87,12 @@ def train(args: Namespace) -> int:
 
 def _prepare_in_a_process_of_its_own(args: Namespace) -> None:
     """Fill the cache in a single process: transformers' Trainer must not detect the launcher's processes."""
+    from rl4dialog.experiments.own_process import PARENT
     from rl4dialog.text.chat_template import START_VARIABLE, start_time
     from rl4dialog.training.processes import LAUNCHER_VARIABLES
 
     environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
-    environment[START_VARIABLE] = start_time().isoformat()
+    environment |= {START_VARIABLE: start_time().isoformat(), PARENT: str(os.getpid())}  # it ends if this one is killed
     flags = [sys.executable, "-m", "rl4dialog.cli", "prepare", *config_flags(args)]
     if code := subprocess.run(flags, env=environment).returncode:
         sys.exit(code)

@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-_PARENT = "RL4DIALOG_PARENT"
+PARENT = "RL4DIALOG_PARENT"
 """Environment variable of a command that another one started: the id of that one's process."""
 _POLL_S = 0.2
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 # Taken out of the environment, because what this process starts in turn is no child of that one.
-_STARTED_BY = os.environ.pop(_PARENT, None)
+_STARTED_BY = os.environ.pop(PARENT, None)
 
 
 def end_with_parent() -> None:
@@ -124,7 +124,7 @@ def start_command(
 ) -> subprocess.Popen[bytes]:
     """Start ``rl4dialog`` with arguments, on this console or with its output appended to a file."""
     command = [sys.executable, "-m", "rl4dialog.cli", *arguments]
-    environment = {**os.environ, _PARENT: str(os.getpid()), **environment}
+    environment = {**os.environ, PARENT: str(os.getpid()), **environment}
     if output is None:
         return subprocess.Popen(command, cwd=folder, env=environment)
     with open(output, "ab") as file:
