@@ -83,10 +83,8 @@ def _run(name: str, args: argparse.Namespace) -> int:
     except RuntimeError as error:
         if args.debug or "out of memory" not in str(error):
             raise
-        less = (
-            "lower alg.args.micro_batch_size, which changes no result, or with FSDP set generation.gather_weights to "
-        )
-        less += "false; docs/hyperparameters.md has more under memory"
+        less = "lower alg.args.micro_batch_size, which changes no result, or with FSDP set "
+        less += "generation.gather_weights to false; docs/hyperparameters.md has more under memory"
         print(f"error: {error}: {less}. What was saved before is kept.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -36,7 +36,7 @@ class FinalFailure(EndpointError):
 class Overloaded(EndpointError):
     """A failure that goes away after a while: another attempt should wait for at least these seconds."""
 
-    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:  # a copy for other processes sets it later
         super().__init__(message)
         self.retry_after_s = min(retry_after_s, MAX_RETRY_AFTER_S)
 

@@ -7,6 +7,7 @@ the key or file, describes the problem, and explains the fix.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sysconfig
 import traceback
@@ -76,10 +77,11 @@ class HubError(RL4DialogError):
 
 
 def raised(error: BaseException) -> str:
-    """Describe an error of code that is not the toolkit's: its type, message and line, unless it is of a package."""
-    packages = "site-packages", "dist-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not any(each in f.filename for each in packages)]
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    """Describe an error of somebody's code: its type, message and innermost line, if possible outside packages."""
+    packages = "site-packages", "dist-packages", sysconfig.get_path("stdlib"), f"{Path(__file__).parents[1]}{os.sep}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not any(each in frame.filename for each in packages)]
+    place = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in (own or frames)[-1:])
     return f"{type(error).__name__}: {error}{place}"
 
 

@@ -71,7 +71,7 @@ def read_table(path: Path, prompt: str | None = None, reply: str | None = None) 
         if name is not None and name not in names:
             raise DataError(f"{key} {name}: {path} has no such column; it has {', '.join(names)}")
     dialogue = None if prompt or reply else _first(names, _DIALOGUES)
-    if dialogue is not None and not _is_list(rows[0].get(dialogue)):
+    if not str(rows[0].get(dialogue or "")).lstrip().startswith("["):  # a list, or JSON of one
         dialogue = None
     guessed = prompt is None
     if dialogue is None and prompt is None:
@@ -231,10 +231,6 @@ def _guess(path: Path, names: Sequence[str], reply: str | None, rows: Sequence[R
 def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
     lower = {name.lower().strip(): name for name in reversed(names)}
     return next((lower[each] for each in wanted if each in lower), None)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("["))
 
 
 def _listed(row: Row, column: str) -> list[Any]:

@@ -19,7 +19,7 @@ from rich.text import Text
 from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, Turn
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.reading import ending
-from rl4dialog.runs.report.metrics import MIN_SAMPLES, REWARD_KEY, MetricChange, test_changes
+from rl4dialog.runs.report.metrics import MIN_SAMPLES, REWARD_KEY, MetricChange, changes_on_test
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _WIDTH_FOR_GROUPS = 100  # characters, for names of metrics with their group
@@ -63,7 +63,7 @@ def print_summary(
     console.print()
     keys = [*after, *(key for key in before if key not in after)]
     shown = [key for key in keys if is_headline(key)]
-    n_samples, changes = test_changes(Path(run_path)) if Path(run_path).is_dir() else (0, [])
+    n_samples, changes = changes_on_test(Path(run_path)) if Path(run_path).is_dir() else (0, [])
     intervals = {each.key: each.difference.interval for each in changes if each.difference is not None}
     if keys:
         title = f"Test metrics of {n_samples:,} samples" if n_samples else "Test metrics"
@@ -129,10 +129,11 @@ def _metrics_table(
     gold: Mapping[str, float],
     labels: tuple[str, str],
 ) -> Table:
+    has_intervals = any(intervals.values())
     has_gold = bool(gold.keys() & set(keys))  # nothing of a conversation can be measured on reference replies
-    titles = ["metric", *labels, "change", *["95 % interval"] * any(intervals.values()), *["references"] * has_gold]
+    titles = ["metric", *labels, "change", *["95 % interval"] * has_intervals, *["references"] * has_gold]
     names = {key: key.rpartition("/")[2] for key in keys}
-    if console.width >= _WIDTH_FOR_GROUPS or not any(intervals.values()) or len({*names.values()}) < len(keys):
+    if console.width >= _WIDTH_FOR_GROUPS or not has_intervals or len({*names.values()}) < len(keys):
         names = dict(zip(keys, keys, strict=True))
     # Wraps column titles rather than keys, unless the keys would take up most of the line.
     table = number_table(console, titles, whole_keys=max(map(len, names.values()), default=0) < console.width // 2)
@@ -140,7 +141,7 @@ def _metrics_table(
         old, new = before.get(key), after.get(key)
         row = [format_number(old), format_number(new)]
         row.append(format_number(None if old is None or new is None else new - old, sign="+"))
-        if any(intervals.values()):
+        if has_intervals:
             row.append(format_interval(intervals.get(key), sign="+"))
         if has_gold:
             row.append(format_number(gold.get(key)))

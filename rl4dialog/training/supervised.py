@@ -394,14 +394,12 @@ def memorised(held_out_losses: Sequence[float]) -> str | None:
     if not held_out_losses or not held_out_losses[-1] > (1 + RISE) * (lowest := min(held_out_losses)):
         return None
     best, n_epochs = held_out_losses.index(lowest), len(held_out_losses) - 1
-    when, does, cure = (
-        "before training",
-        "harms the model",
-        "lower warm_start.learning_rate, or raise n_epochs if it was 1",
-    )
     if best:
         when, does = f"after epoch {best} of {n_epochs}", "memorises its data"
         cure = "set warm_start.keep_best: true, or lower n_epochs"
+    else:
+        when, does = "before training", "harms the model"
+        cure = "lower warm_start.learning_rate, or raise n_epochs if it was 1"
     risen = f"was lowest {when} ({lowest:.3g} nats per token) and has risen to {held_out_losses[-1]:.3g}"
     return f"the warm start {does}: the loss of val replies {risen}; {cure}"
 

@@ -181,7 +181,7 @@ def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predicti
     return run.predictions(split, epochs[0]), run.predictions(split, epochs[-1]) if len(epochs) > 1 else None
 
 
-def test_changes(folder: Path) -> tuple[int, list[MetricChange]]:
+def changes_on_test(folder: Path) -> tuple[int, list[MetricChange]]:
     """The number of test samples with replies before and after, and the changes of metrics."""
     run = read_run(folder)
     before, after = before_and_after(run, "test")
