@@ -142,6 +142,7 @@ def copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> No
         target.copy_(source)
 
 
+@torch.no_grad()  # else, autograd would hold that weights follow from a broadcast
 def broadcast(tensors: Iterable[Tensor]) -> None:
     """Overwrite tensors with those of the main process."""
     for tensor in tensors:

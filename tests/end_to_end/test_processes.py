@@ -53,6 +53,7 @@ def finished(tmp_path, config, n_processes, *flags, **environment):
     processes = trained(tmp_path, config, n_processes, *flags, **environment)
     for process in processes:
         assert process.wait(500) == 0, process.errors
+        assert "autograd" not in process.errors, "torch warns of gradients through messages of processes"
     return processes[0].errors
 
 
