@@ -81,14 +81,20 @@ def aggregation_weights(
     return trained * (n_tokens / max(n_trained, 1.0)) / divisors
 
 
-def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_range_vf: float | None) -> Tensor:
+def value_loss(
+    values: Tensor, old_values: Tensor, returns: Tensor, clip_range_vf: float | None, huber_delta: float | None = None
+) -> Tensor:
     """Squared error of the value, in stable-baselines3's form. Shapes (N,), (N,), (N,) -> (N,).
+
+    With ``huber_delta``, errors above it count linearly: twice the Huber loss.
 
     With ``clip_range_vf``, the *prediction* is clipped to within this distance of the one at rollout time, and the loss
     is the error of the clipped prediction (not the larger of the two errors, as in OpenAI's baselines).
     """
     if clip_range_vf is not None:
         values = old_values + (values - old_values).clamp(-clip_range_vf, clip_range_vf)
+    if huber_delta is not None:
+        return 2 * huber_loss(values, returns, reduction="none", delta=huber_delta)
     return (returns - values).square()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from rl4dialog.core.errors import RunInterrupted
@@ -51,6 +53,20 @@ class StopSignals:
         if not self.deferred:
             raise RunInterrupted(f"stopped by {self.received}")
         print(f"\n{self.received}: stopping after saving the run; Ctrl-C stops immediately", file=sys.stderr)
+
+
+@contextmanager
+def ended_at_once() -> Iterator[None]:
+    """A signal ends this process at once, without handlers: for code that they cannot interrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def ignore_sigterm() -> None:

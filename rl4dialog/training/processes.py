@@ -16,6 +16,7 @@ import torch.distributed as dist
 from accelerate import PartialState
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.training.interruption import ended_at_once
 
 # The other processes wait while the main process computes metrics. If it dies, the launcher ends them.
 _LONGEST_WAIT = timedelta(hours=12)
@@ -53,7 +54,9 @@ def join_processes(prepare: Callable[[], None]) -> None:
     refuse_deepspeed()
     if os.environ.get("LOCAL_RANK", "0") == "0":
         prepare()
-    PartialState(cpu=not torch.cuda.is_available(), timeout=_LONGEST_WAIT)
+    # A signal would make torch connect again, for hours, to a process that the same signal may have ended.
+    with ended_at_once():
+        PartialState(cpu=not torch.cuda.is_available(), timeout=_LONGEST_WAIT)
 
 
 def leave_processes() -> None:

@@ -80,6 +80,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             The policy, its optimizer state and the KL coefficient stay as they are. A shared critic trains its head.
         critic_epochs: Further passes over the replies of an iteration that train only the critic, also after
             ``target_kl`` has stopped the policy (SAO, arXiv 2607.08507). A shared critic trains its head.
+        huber_delta: Size of a value's error above which it counts linearly instead of squared.
         agreement_mask: With several critics (``n_critics``), the share of an iteration's tokens whose advantages are 0:
             those before which the values of the critics differ least (AsyPPO, arXiv 2510.01656).
         n_generations: Number of conversations about each prompt; must divide the number of environments.
@@ -109,6 +110,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         supervised_loss: Callable[[Any, int], torch.Tensor] | None = None,
         critic_warmup_iters: NonNegativeInt = 0,
         critic_epochs: NonNegativeInt = 0,
+        huber_delta: Positive | None = None,
         agreement_mask: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         n_generations: Annotated[int, Field(ge=2)] | None = None,
         baseline: Baseline = "value",
@@ -116,7 +118,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     ) -> None:
         self.critic_epochs, self._baseline, self.group_size = critic_epochs, baseline, n_generations or self.group_size
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
-        self.agreement_mask = agreement_mask
+        self.huber_delta, self.agreement_mask = huber_delta, agreement_mask
         self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
         self.ratio, self.surrogate = ratio, surrogate
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
@@ -291,7 +293,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         bounds = self._value_bounds
         if bounds is not None and bounds.loss == "cross_entropy":
             return bounded_value_loss(bounds.shares(values), bounds.shares(batch.returns))
-        return value_loss(values, batch.old_values, batch.returns, clip_range_vf)
+        return value_loss(values, batch.old_values, batch.returns, clip_range_vf, self.huber_delta)
 
     def _record(self, history: dict[str, list[torch.Tensor]], clip: ClipRange, clip_range_vf: float | None) -> None:
         """Log the debug variables of an update (detail 12)."""
