@@ -98,6 +98,15 @@ WRONG = [
     ({"alg__policy__args__critic_reads": "all"}, ("alg.policy.args.critic_reads", "'secret'")),
     ({"alg__policy__args__value_range": [1]}, ("alg.policy.args.value_range",)),
     ({"alg__policy__args__value_loss": "cross_entropy"}, ("value_loss: cross_entropy needs", "value_range")),
+    (
+        {
+            "alg__policy__args__value_loss": "cross_entropy",
+            "alg__policy__args__value_range": [0, 1],
+            "alg__args__huber_delta": 1.0,
+            "alg__kl_div__coeff": 0,
+        },
+        ("alg.args.huber_delta", "value_loss is cross_entropy"),
+    ),
     ({"alg__args__credit": "turns"}, ("alg.args.credit", "did you mean 'turn'")),
     ({"warm_start": {"warmup_ratio": 1.0}}, ("warm_start.warmup_ratio", "1.0")),
     ({"imports": ["./not_there.py"]}, ("not_there.py",)),

@@ -22,7 +22,7 @@ from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.buffer import BaselineRolloutBuffer, GroupRolloutBuffer, RewardBaseline
 from rl4dialog.rollouts.conversations import ConstantGroups
 
-_OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs", "agreement_mask")
+_OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs", "huber_delta", "agreement_mask")
 _OF_CREDIT = (
     *("gamma", "gae_lambda", "value_gae_lambda", "gae_horizon", "baseline"),
     *("credit", "turn_gamma", "turn_gae_lambda"),
@@ -42,7 +42,7 @@ class CriticFree(PPO):
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
-            ``critic_warmup_iters``, ``critic_epochs``, ``agreement_mask``, and those of credit.
+            ``critic_warmup_iters``, ``critic_epochs``, ``huber_delta``, ``agreement_mask``, and those of credit.
     """
 
     needs_critic = False

@@ -82,6 +82,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.policy.args.{only_of_ppo} is not supported with alg.id: {alg_id}, only with ppo and nlpo; remove it"),
         (lambda agreement_mask, n_critics: agreement_mask and n_critics == 1,
          "alg.args.agreement_mask compares critics, but there is one; set alg.policy.args.n_critics: 2"),
+        (lambda huber_delta, value_loss: value_loss == "cross_entropy",
+         "alg.args.huber_delta is for squared errors, but alg.policy.args.value_loss is cross_entropy; remove one"),
         (lambda value_range, coeff, credit: coeff and credit != "turn",
          "alg.policy.args.value_range: with credit: token, values include the KL penalty, which has no limit; set "
          "alg.args.credit: turn, or alg.kl_div.coeff: 0"),

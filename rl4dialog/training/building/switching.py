@@ -23,6 +23,7 @@ _LACKS = {
     "loss of policy and critic together": ("vf_coef", "ent_coef", "max_grad_norm"),
     "updates of the critic alone": ("n_critic_updates", "critic_epochs", "critic_warmup_iters"),
     "comparison of critics": ("agreement_mask",),
+    "Huber loss of values": ("huber_delta",),
     "RMSprop": ("use_rms_prop", "rms_prop_eps"),
     "conjugate gradient": ("cg_max_steps", "cg_damping", "sub_sampling_factor"),
     "line search": ("line_search_max_iter", "line_search_shrinking_factor"),

@@ -52,6 +52,9 @@ def test_value_loss_clips_the_prediction_and_then_has_no_gradient():
     torch.testing.assert_close(loss, torch.tensor([4.5**2, 4.9**2]))
     loss.sum().backward()
     assert values.grad is not None
+    # With a Huber loss, an error of 3 counts as 2 * 1 * (3 - 1 / 2) above the limit 1, and one of 4.9 squared below 5.
+    assert value_loss(values[:1], torch.zeros(1), torch.tensor([5.0]), None, 1.0).tolist() == [5.0]
+    torch.testing.assert_close(value_loss(values, torch.zeros(2), torch.tensor([5.0, 5.0]), 0.5, 5.0), loss)
     assert values.grad[0] == 0
     assert values.grad[1] != 0
 
