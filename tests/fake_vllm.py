@@ -58,6 +58,8 @@ class LLM:
     enable_sleep_mode: bool
     logprobs_mode: str
     enforce_eager: bool
+    enable_chunked_prefill: bool | None = None
+    max_num_batched_tokens: int | None = None
 
     last: ClassVar[Any] = None
 

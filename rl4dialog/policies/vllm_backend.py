@@ -38,6 +38,7 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 MIN_VERSION = "0.22"
 _TEMPERATURES = (0.01, 2.0)  # vLLM raises lower values and rejects higher ones
 _DISCARD_WEIGHTS = 2  # sleep level
+_READ_AT_ONCE = 4096  # tokens of prompts in a step on a CPU, vLLM's default there
 _MAX_SAMPLER_KL = 0.2  # nats per token; in bf16, rounding makes up to 0.02
 Written = tuple[list[list[int]], list[list[float]]]  # token ids of replies, and a number for each token
 
@@ -166,6 +167,7 @@ class VLLMBackend(VLLMSampler):
         config.architectures = [type(model).__name__]
         config.save_pretrained(self._folder.name)
         end_of_turn.tokenizer.save_pretrained(self._folder.name)
+        is_cpu = _is_for_cpus()
         with _vllm_errors("vLLM did not start"):
             self._llm = self._vllm.LLM(
                 model=self._folder.name,
@@ -177,7 +179,10 @@ class VLLMBackend(VLLMSampler):
                 tensor_parallel_size=tensor_parallel_size,
                 enable_sleep_mode=sleep,
                 logprobs_mode="processed_logprobs",
-                enforce_eager=_is_for_cpus(),  # without graphs, compiling only delays the start
+                enforce_eager=is_cpu,  # without graphs, compiling only delays the start
+                # On a CPU, a prompt that is read in parts ends the engine if its reply has a seed.
+                enable_chunked_prefill=False if is_cpu else None,
+                max_num_batched_tokens=max(max_length, _READ_AT_ONCE) if is_cpu else None,
             )
 
     def weights_will_change(self) -> None:

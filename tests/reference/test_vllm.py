@@ -34,10 +34,10 @@ MODELS = {
 }
 
 
-def policy_with(model="tied", end_of_turn=None, url=None, **kwargs):
+def policy_with(model="tied", end_of_turn=None, url=None, n_prompt=N_PROMPT, **kwargs):
     env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
     policy = make_policy(env, MODELS[model]() if isinstance(model, str) else model, end_of_turn, **kwargs)
-    of_vllm = policy.language_model, policy.end_of_turn, N_PROMPT + N_REPLY
+    of_vllm = policy.language_model, policy.end_of_turn, n_prompt + N_REPLY
     policy.backend = VLLMBackend(*of_vllm, "float32") if url is None else VLLMServerBackend(*of_vllm, url)
     return policy
 
@@ -51,6 +51,7 @@ def serving(model, tokenizer, folder, port=None, n_tokens=N_PROMPT + N_REPLY):
     port = port or free_port()
     command = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--dtype", "float32", "--max-model-len", str(n_tokens), "--enforce-eager"]
+    command += ["--no-enable-chunked-prefill"]
     command += ["--load-format", "dummy", "--logprobs-mode", "processed_logprobs"]
     command += ["--weight-transfer-config", '{"backend": "rl4dialog"}']
     with Path(folder, f"server_{time.monotonic_ns()}.log").open("w") as log:
@@ -198,6 +199,14 @@ def test_seed_decides_the_replies():
         torch.manual_seed(seed)
         found.append(policy.generate(prompts(20)).response_ids.tolist())
     assert found[0] == found[1] != found[2]
+
+
+def test_prompts_beyond_a_batch_are_read():
+    """On CPUs, vLLM can read no part of a prompt whose reply has a seed."""
+    policy = policy_with(n_prompt=50)
+    ids = torch.randint(3, len(TOKENIZER), (200, 50), generator=torch.Generator().manual_seed(0))
+    replies = policy.generate({"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)})
+    assert differences(replies).max() < 1e-4
 
 
 def test_what_needs_a_gpu_is_refused():
