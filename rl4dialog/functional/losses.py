@@ -86,10 +86,9 @@ def value_loss(
 ) -> Tensor:
     """Squared error of the value, in stable-baselines3's form. Shapes (N,), (N,), (N,) -> (N,).
 
-    With ``huber_delta``, errors above it count linearly: twice the Huber loss.
-
     With ``clip_range_vf``, the *prediction* is clipped to within this distance of the one at rollout time, and the loss
-    is the error of the clipped prediction (not the larger of the two errors, as in OpenAI's baselines).
+    is the error of the clipped prediction (not the larger of the two errors, as in OpenAI's baselines). With
+    ``huber_delta``, errors above it count linearly: twice the Huber loss.
     """
     if clip_range_vf is not None:
         values = old_values + (values - old_values).clamp(-clip_range_vf, clip_range_vf)

@@ -58,10 +58,8 @@ class StopSignals:
 @contextmanager
 def ended_at_once() -> Iterator[None]:
     """A signal ends this process at once, without handlers: for code that they cannot interrupt."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in _SIGNALS}
+    numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
     try:
         yield
     finally:

@@ -236,10 +236,9 @@ def test_signal_ends_a_process_that_waits_for_another(tmp_path):
     """Torch does not return to Python while it connects, and connects again after a signal."""
     with socket.create_server(("127.0.0.1", 0)) as first_process:
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(first_process.getsockname()[1])}
-        place |= {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "OMP_NUM_THREADS": "1"}
+        place |= {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
         config = write_config(tmp_path, plain_config(tmp_path, "rloo", "causal"))
-        command = [sys.executable, str(SCRIPT), "--config_path", str(config), "--base_path_to_store_results"]
-        waiting = subprocess.Popen([*command, str(tmp_path)], env={**os.environ, **place})
+        waiting = Command(["train", "--config_path", str(config)], tmp_path / "waiting", place)
         first_process.settimeout(300)
         with first_process.accept()[0]:
             waiting.send_signal(signal.SIGTERM)
