@@ -122,6 +122,8 @@ class BaseMetric(ABC):
 
     needs_references = False
     """Whether texts without references are an error."""
+    uses_model = False
+    """Whether it reads ``model``. If the model is sharded over processes, only such a metric gets one, a whole copy."""
 
     @abstractmethod
     def compute(
@@ -190,6 +192,9 @@ class BatchedConversationReward(ABC):
 
 class DialogueMetric(ABC):
     """A measure of whole conversations."""
+
+    uses_model = False
+    """As for :class:`BaseMetric`."""
 
     @abstractmethod
     def compute(self, dialogues: list[Dialogue], model: Any = None, split_name: str | None = None) -> MetricResult:
@@ -322,6 +327,9 @@ class PartnerService(ABC):
     outcomes: tuple[str, ...] = ()
     learns = False
     """Whether its utterances in rollouts are trained on: it speaks as the agent's policy, and has :meth:`replies`."""
+    in_lockstep = False
+    """Whether it must be asked in all processes of a run equally often, if need be for no answers: it runs a model that
+    these share."""
     needs_initial_weights = False
     """Whether :meth:`begin_run` needs the weights with which the training of the agent began."""
 

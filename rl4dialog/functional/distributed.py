@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rl4dialog.core.errors import ModelError, ProcessError, RL4DialogError
@@ -122,6 +123,13 @@ def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
         _run(dist.all_reduce, flat)
         for grad, part in zip(same, flat.split([grad.numel() for grad in same]), strict=True):
             grad.copy_(part.view_as(grad))
+
+
+def reshard(module: nn.Module | None) -> None:
+    """Drop what was gathered of a sharded module, whose parameters are then the shards."""
+    for part in module.modules() if module is not None else ():
+        if isinstance(part, FSDPModule):
+            part.reshard()
 
 
 def full_tensor(value: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,9 +15,9 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.conversation import OutsidePartner
-from rl4dialog.functional.distributed import copy_all
+from rl4dialog.functional.distributed import all_reduce_max, copy_all
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.answering import answering_policy, sampled_answers, sampled_replies
+from rl4dialog.policies.answering import answering_policy, sampled_replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.references import WeightCopy
@@ -95,6 +96,10 @@ class SelfPlayPartner(PartnerService):
         return self._side
 
     @property
+    def in_lockstep(self) -> bool:  # type: ignore[override]
+        return self._policy.sharded
+
+    @property
     def needs_initial_weights(self) -> bool:  # type: ignore[override]
         return self._is_frozen or self._every > 0
 
@@ -108,7 +113,8 @@ class SelfPlayPartner(PartnerService):
     def _opponent(self, iteration: int, weights: WeightCopy | None) -> _Opponent:
         """An opponent with its own cache of prompts, beside that of the agent."""
         side, agent = self._side, self._policy
-        policy = answering_policy(
+        build = partial(
+            answering_policy,
             agent.language_model,
             side.end_of_turn,
             side.max_prompt_length,
@@ -117,7 +123,8 @@ class SelfPlayPartner(PartnerService):
             precision=agent.precision,
             share_prompts=agent.share_prompts,
         )
-        policy.sampler = agent.sampler
+        policy = agent.compute(lambda _: build())  # which runs the model
+        policy.sampler, policy.lockstep = agent.sampler, agent.sharded
         return _Opponent(iteration, weights, policy)
 
     def begin_iteration(self, iteration: int) -> None:
@@ -131,21 +138,31 @@ class SelfPlayPartner(PartnerService):
 
     def answers(self, observations: dict[str, np.ndarray]) -> list[Sequence[int] | None]:
         n_prompts = len(observations["prompt_ids"])
+        found: list[Sequence[int] | None] = [None] * n_prompts
         chosen = np.zeros(n_prompts, dtype=int)
         if self._every:
             chosen = np.array([self._drawn(int(seed)) for seed in observations["partner_seed"]])
             self._ages += [float(self._iteration - self._opponents[i].iteration) for i in chosen]
-        found: list[Sequence[int] | None] = [None] * n_prompts
-        for i in np.unique(chosen):
-            rows, opponent = np.flatnonzero(chosen == i), self._opponents[i]
-            with opponent.in_place():
-                said = sampled_answers(opponent.policy, {name: array[rows] for name, array in observations.items()})
-            for row, ids in zip(rows, said, strict=True):
-                found[row] = ids
+        for i, opponent in enumerate(self._opponents):
+            rows = np.flatnonzero(chosen == i)
+            if all_reduce_max(rows.size) if self._policy.sharded else rows.size:
+                of_rows = {name: array[rows] for name, array in observations.items()}
+                with opponent.in_place():
+                    said = self._said(opponent, of_rows).per_row("response_ids")
+                for row, ids in zip(rows, said, strict=False):
+                    found[row] = ids.tolist()
         return found
 
     def replies(self, observations: dict[str, np.ndarray]) -> Replies:
-        return sampled_replies(self._opponents[0].policy, observations)
+        return self._said(self._opponents[0], observations)
+
+    def _said(self, opponent: _Opponent, observations: dict[str, np.ndarray]) -> Replies:
+        """An utterance for each prompt; without one, to a stand-in."""
+        if not len(observations["prompt_ids"]):
+            ids = np.zeros((1, 1), dtype=np.int64)
+            observations = {"prompt_ids": ids, "prompt_mask": np.ones_like(ids)}
+        with self._policy.keeping_gathered():
+            return self._policy.compute(lambda _: sampled_replies(opponent.policy, observations))
 
     def _drawn(self, seed: int) -> int:
         """Number of the opponent in the conversation with this seed, by age."""

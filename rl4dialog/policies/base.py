@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
 
 import torch
 from gymnasium import spaces
@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.distributed import reshard
 from rl4dialog.functional.log_probs import NEVER, scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
@@ -49,6 +50,7 @@ from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
 from rl4dialog.text.end_of_turn import EndOfTurn
 
+T = TypeVar("T")
 if TYPE_CHECKING:
     from rl4dialog.policies.vllm_backend import VLLMSampler
 
@@ -165,11 +167,9 @@ class LMActorCriticPolicy(BasePolicy):
         never = torch.tensor(without_token, device=model.device) if without_token else None
         self.register_buffer("_without_token", never, persistent=False)
         self._build_models(model)
-        self._moving_reference: MovingReference | None = None
+        self._moves = (reference_decay, reference_every) if reference in ("ema", "reset") else None
         self._initial_weights: WeightCopy | None = None
-        if reference in ("ema", "reset"):
-            own = dict(self._reference_model.named_parameters()) if self._reference_model is not None else None
-            self._moving_reference = MovingReference(self._trained_weights(), reference_decay, reference_every, own)
+        self.make_reference()
         if gradient_checkpointing:
             for trained in filter(None, (self._policy_model, *(head.trunk for head in self._critics))):
                 checkpoint_layers(trained)
@@ -281,6 +281,17 @@ class LMActorCriticPolicy(BasePolicy):
             trained = [{"params": [*self.actor_parameters()]}, of_critic]
         self.optimizer = self.optimizer_class(trained, lr=learning_rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
 
+    def make_reference(self) -> None:
+        """Let a reference that follows the policy begin with its weights."""
+        self._moving_reference: MovingReference | None = None
+        if self._moves is not None:
+            own = self._weights_of_reference()
+            self._moving_reference = MovingReference(self._trained_weights(), *self._moves, own, self)
+
+    def _weights_of_reference(self) -> dict[str, nn.Parameter] | None:
+        reshard(self)
+        return None if self._reference_model is None else dict(self._reference_model.named_parameters())
+
     def update_reference(self, iteration: int) -> None:
         """Move a reference that follows the policy after an iteration."""
         if self._moving_reference is not None:
@@ -291,19 +302,24 @@ class LMActorCriticPolicy(BasePolicy):
         return {} if self._moving_reference is None else {"reference": self._moving_reference.tensors()}
 
     def _trained_weights(self) -> list[tuple[str, nn.Parameter]]:
+        reshard(self)
         return [(name, p) for name, p in self._policy_model.named_parameters() if p.requires_grad]
 
     def copied_weights(self) -> WeightCopy:
         """Copy the trained weights of the language model; with LoRA, only the adapters."""
-        return WeightCopy(self._trained_weights())
+        return WeightCopy(self._trained_weights(), root=self)
 
     def initial_weights(self) -> WeightCopy:
         """Weights of the language model at the first call, before training; if the reference holds them, no copy."""
         if self._initial_weights is None:
-            reference = None if self._moving_reference is not None or self._offload_reference else self._reference_model
-            own = dict(reference.named_parameters()) if reference is not None else None
-            self._initial_weights = WeightCopy(self._trained_weights(), own)
+            moves = self._moving_reference is not None or self._offload_reference
+            own = None if moves else self._weights_of_reference()
+            self._initial_weights = WeightCopy(self._trained_weights(), own, self)
         return self._initial_weights
+
+    def whole_model(self) -> PreTrainedModel | None:
+        """The language model with all weights; of a sharded one a copy, in the first process. All must call this."""
+        return self.language_model
 
     def get_language_model(self) -> PreTrainedModel:
         """The model being trained, under RL4LMs' name."""
@@ -358,8 +374,12 @@ class LMActorCriticPolicy(BasePolicy):
             return self._beam_search(obs, settings, limit)
         if self.backend is not None:
             return self.backend.generate(self, obs, settings, limit)
-        with self._autocast():
+        with self._autocast(), self.keeping_gathered():
             return all_steps(self._sample_steps(obs, settings, limit, lockstep=self.lockstep))
+
+    def keeping_gathered(self) -> AbstractContextManager[None]:
+        """Context of many passes with the same weights, in which a sharded layer, once gathered, stays whole."""
+        return nullcontext()
 
     def stream(self, obs: Obs, random: torch.Generator | None = None, **kwargs: Any) -> Iterator[SampledTokens]:
         """Sample the same replies as :meth:`generate`, and yield the tokens of each step."""
@@ -462,7 +482,7 @@ class LMActorCriticPolicy(BasePolicy):
         if (graphs := vars(self).get("_graph_sampler")) is not None:
             graphs.release()
 
-    def compute(self, function: Callable[..., Tensor], *args: Any) -> Tensor:
+    def compute(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function of the policy that runs its model; if weights are sharded, all processes must do so."""
         return function(self, *args)
 
@@ -483,7 +503,11 @@ class LMActorCriticPolicy(BasePolicy):
         if not self.has_reference and replies.unmasked_log_probs is not None:
             return replies.unmasked_log_probs
         with self.reference() as model:
-            logits = self._head(model, self._hidden_states(self._trunk(model), replies))
+            return self.log_probs_under(model, replies)
+
+    def log_probs_under(self, model: PreTrainedModel, replies: Replies) -> Tensor:
+        """Log-probabilities (B, T) of response tokens under a model, at the sampler's temperature; 0 if masked."""
+        logits = self._head(model, self._hidden_states(self._trunk(model), replies))
         return replies.scattered(token_log_probs(logits, replies.flat("response_ids"), self.settings.temperature))
 
     def _step_editors(self, obs: Obs, settings: GenerationSettings) -> list[StepEditor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import warnings
 from collections import Counter
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
 from rl4dialog.core.registry import optional_module
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.functional.distributed import copy_all
+from rl4dialog.policies.models import without_weights
 
 ADAPTER_FOLDER = "adapter"
 
@@ -85,8 +85,7 @@ class LoRA:
 
     def keep_structure(self) -> None:
         """Keep the model without its weights, before these are sharded, for :meth:`whole`."""
-        tensors = itertools.chain(self._peft_model.parameters(), self._peft_model.buffers())
-        self._structure = copy.deepcopy(self._peft_model, {id(tensor): _on_meta(tensor) for tensor in tensors})
+        self._structure = without_weights(self._peft_model)
 
     def whole(self, weights: Mapping[str, Tensor]) -> LoRA:
         """The same adapters and model with weights that are gathered from the shards."""
@@ -96,11 +95,6 @@ class LoRA:
         model.load_state_dict(weights, strict=False, assign=True)  # without what others are tied to
         model.tie_weights()
         return whole
-
-
-def _on_meta(tensor: Tensor) -> Tensor:
-    meta = tensor.detach().to("meta")
-    return nn.Parameter(meta, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else meta
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -210,3 +212,9 @@ def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return model_class(config)
+
+
+def without_weights(model: Any) -> Any:
+    """A copy of a model whose parameters hold no numbers (on torch's meta device)."""
+    on_meta = {id(each): nn.Parameter(each.detach().to("meta"), each.requires_grad) for each in model.parameters()}
+    return copy.deepcopy(model, on_meta)

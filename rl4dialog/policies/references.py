@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.distributed import reshard
 
 
 class WeightCopy(nn.Module):
-    """Weights of trained parameters at some time, or another model's (``own``), with which a model runs `in_place`."""
+    """Weights of trained parameters at some time, or another model's (``own``), with which a model runs `in_place`.
+
+    If the module that has them is sharded, it is given as ``root``.
+    """
 
     def __init__(
-        self, trained: Iterable[tuple[str, nn.Parameter]], own: Mapping[str, nn.Parameter] | None = None
+        self,
+        trained: Iterable[tuple[str, nn.Parameter]],
+        own: Mapping[str, nn.Parameter] | None = None,
+        root: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self._reshard = partial(reshard, root)  # no attribute, since the root may contain this
         self._trained = dict(trained)
         if own is None:
             copies = [nn.Parameter(each.detach().clone(), requires_grad=False) for each in self._trained.values()]
@@ -35,9 +45,18 @@ class WeightCopy(nn.Module):
         finally:
             self._swap()
 
+    @torch.no_grad()
     def _swap(self) -> None:
+        self._reshard()
         for name, own in self._own.items():
-            self._trained[name].data, own.data = own.data, self._trained[name].data
+            trained = self._trained[name]
+            if isinstance(trained, DTensor):  # which must keep its memory: layers are gathered from there
+                here, there = trained.to_local(), own.to_local()  # type: ignore[attr-defined]
+                kept = here.clone()
+                here.copy_(there)
+                there.copy_(kept)
+            else:
+                trained.data, own.data = own.data, trained.data
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights by name, for checkpoints."""
@@ -61,8 +80,9 @@ class MovingReference(WeightCopy):
         decay: float | None,
         every: int | None,
         own: Mapping[str, nn.Parameter] | None = None,
+        root: nn.Module | None = None,
     ) -> None:
-        super().__init__(trained, own)
+        super().__init__(trained, own, root)
         self._decay, self._every = decay, every
 
     @torch.no_grad()
@@ -70,6 +90,7 @@ class MovingReference(WeightCopy):
         """Move towards the trained weights after an iteration: own <- decay * own + (1 - decay) * trained."""
         if self._every is not None and iteration % self._every:
             return
+        self._reshard()
         step = 1.0 if self._decay is None else 1.0 - self._decay
         for name, own in self._own.items():
             own.lerp_(self._trained[name].to(own.device), step)

@@ -7,28 +7,34 @@ each token, all layers are gathered once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from transformers import PreTrainedModel
 
-from rl4dialog.functional.replies import Replies
+from rl4dialog.functional.distributed import is_main_process
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.gradient_steps import layers_of
+from rl4dialog.policies.models import without_weights
 
 # All methods that run a model. The root's own weights (embeddings, heads, value head) are gathered around these.
-_OF_REPLIES = ("generate", "sequence_log_probs", "predict_sequence_values", "reference_log_probs", "compute")
+_OF_REPLIES = ("generate", "sequence_log_probs", "predict_sequence_values", "log_probs_under", "compute")
 _OF_SB3 = ("forward", "evaluate_actions", "get_distribution", "predict_values")
 
 
 def shard_policy(policy: LMActorCriticPolicy) -> None:
     """Shard a policy, which must be identical in all processes, and create a new optimizer for it."""
+    structure = without_weights(policy.language_model)
     if policy.lora is not None:
         policy.lora.keep_structure()
+    policy._moving_reference = None  # made again of shards
     mesh = init_device_mesh(policy.device.type, (dist.get_world_size(),))
     for layer in layers_of(policy):
         fully_shard(layer, mesh=mesh)
@@ -40,29 +46,37 @@ def shard_policy(policy: LMActorCriticPolicy) -> None:
             module.set_force_sum_reduction_for_comms(True)
     for name in (*_OF_REPLIES, *_OF_SB3):
         register_fsdp_forward_method(policy, name)
-    policy.generate = _gathered_once(policy)  # type: ignore[method-assign]
+    policy.keeping_gathered = partial(_keeping_gathered, policy)  # type: ignore[method-assign]
+    policy.whole_model = partial(_whole_model, policy, structure)  # type: ignore[method-assign]
+    policy.make_reference()
     policy.sharded = policy.lockstep = True
     policy.share_prompts = False  # sharing prompts would make the number of passes differ between processes
     policy.make_optimizer(float(policy.optimizer.param_groups[0]["lr"]))
 
 
-def _gathered_once(policy: LMActorCriticPolicy) -> Callable[..., Replies]:
-    """``generate`` that keeps each layer once it is gathered, and shards it again at the end."""
-    generate, layers = policy.generate, [each for each in layers_of(policy) if isinstance(each, FSDPModule)]
-
-    def generated(*args: Any, **kwargs: Any) -> Replies:
-        if not policy.gather_weights or policy.backend is not None:
-            return generate(*args, **kwargs)
+@contextmanager
+def _keeping_gathered(policy: LMActorCriticPolicy) -> Iterator[None]:
+    layers = [each for each in layers_of(policy) if isinstance(each, FSDPModule)] if policy.gather_weights else []
+    for layer in layers:
+        layer.set_reshard_after_forward(False)
+    try:
+        yield
+    finally:
         for layer in layers:
-            layer.set_reshard_after_forward(False)
-        try:
-            return generate(*args, **kwargs)
-        finally:
-            for layer in layers:
-                layer.set_reshard_after_forward(True)
-                layer.reshard()
+            layer.set_reshard_after_forward(True)
+            layer.reshard()
 
-    return generated
+
+def _whole_model(policy: LMActorCriticPolicy, structure: PreTrainedModel) -> PreTrainedModel | None:
+    weights = whole_weights(policy)
+    if not is_main_process() or weights is None:
+        return None
+    if policy.lora is not None:
+        return policy.lora.whole(weights).merged().to(policy.device)  # type: ignore[arg-type]
+    model = copy.deepcopy(structure)
+    model.load_state_dict(weights, strict=False, assign=True)  # without what others are tied to
+    model.tie_weights()
+    return model.to(policy.device)  # type: ignore[arg-type]
 
 
 def whole_weights(policy: LMActorCriticPolicy) -> dict[str, Tensor] | None:

@@ -182,11 +182,10 @@ class Rollout(Driver):
         """Number of conversations that have begun, per environment."""
         return self.n_done + [talk.has_begun for talk in self.talks]
 
-    def wait(self) -> None:
-        if self.lockstep:
-            evaluate(self.policy, self.say(np.zeros(1, dtype=int)))
-
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
+        if said is not None and not n_before:
+            evaluate(self.policy, said)
+            return None
         if said is not None:
             said.turn = said.response_mask * torch.tensor(n_before, device=said.response_mask.device)[:, None]
         replies = self.rows.add(said)
@@ -358,10 +357,9 @@ class RolloutCollector:
         with nullcontext() if self.max_turns == 1 else rollout.remembering_prompts():
             while all_reduce_max(int(active.any())) if policy.lockstep else active.any():
                 rows = np.flatnonzero(active)
-                if not len(rows):
-                    rollout.wait()
-                    continue
                 settled = rollout.step(rows)
+                if not len(rows):
+                    continue
                 self.add_infos([rollout.infos[row] for row in settled], series)
                 step_rewards = np.zeros(env.num_envs)
                 for row in settled:

@@ -121,24 +121,25 @@ class Driver:
             yield
 
     def step(self, rows: np.ndarray) -> list[int]:
-        """Let whoever's turn it is speak in some environments; returns those whose turn is complete, or failed."""
+        """Let whoever's turn it is speak in some environments; returns those whose turn is complete, or failed.
+
+        In lockstep, also without environments, while other processes have some: models then read a stand-in.
+        """
         # 1. Each side speaks, in one batch.
         speakers = self.speakers(rows)
         mine, theirs = rows[speakers == AGENT], rows[speakers == PARTNER]
         self.actions = np.full(self.observations["context_ids"].shape, PADDING_ACTION, dtype=np.int64)
         with self.timed("generate"):
-            said = self.say(mine) if len(mine) else None
-            if said is None:
-                self.wait()
+            said = self.say(mine if len(mine) else _STAND_IN) if len(mine) or self.lockstep else None
         answered, failures = None, dict[int, str]()
-        if self.partner is not None:
+        if self.partner is not None and (len(theirs) or (self.lockstep and self.partner.in_lockstep)):
             with self.timed("partner"):
-                if len(theirs) and self.partner.learns:
+                if self.partner.learns:
                     answered = self.partner.replies(self._observed(theirs))
-                elif len(theirs):
+                else:
                     failures = self.ask(self.partner, theirs)
         for replies, places in ((said, mine), (answered, theirs)):
-            if replies is not None:
+            if replies is not None and len(places):
                 ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
                 self.actions[places, : ids.shape[1]] = ids
         # 2. The environments step; meanwhile, the replies are noted.
@@ -169,19 +170,17 @@ class Driver:
         """Whose turn it is in some environments."""
         return self.observations["speaker"][rows] if "speaker" in self.observations else np.full(len(rows), AGENT)
 
-    def wait(self) -> None:
-        """Make the passes of a step in which other processes of the run speak and this one does not, if needed."""
-        if self.lockstep:
-            self.say(np.zeros(1, dtype=int))
-
     def say(self, rows: np.ndarray) -> Replies:
         """Utterances of the agent in some environments."""
         tensors = {name: torch.as_tensor(a, device=self.policy.device) for name, a in self._observed(rows).items()}
         return self.policy.generate(tensors, **self.generation_kwargs).with_secrets(tensors)
 
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
-        """Take a batch of one side's replies, if any, while the environments step; conversations had as many before."""
-        return said
+        """Take a batch of one side's replies while the environments step; conversations had as many before.
+
+        Returns ``None`` if there are none, or only one to a stand-in, for which there is no conversation.
+        """
+        return said if n_before else None
 
     def fail(self, talk: Talk, message: str, partner_failed: bool) -> None:
         talk.fail(message, partner_failed)
@@ -207,11 +206,11 @@ class Driver:
         if said is not None:
             for row, reply in zip(mine, replies_in(said), strict=True):
                 self.talks[row].spoken = reply
+        if answered is not None:
+            answered = self.noted(answered, [len(self.talks[row].answers) for row in theirs])
         if answered is None:
             return
         assert self.partner is not None
-        answered = self.noted(answered, [len(self.talks[row].answers) for row in theirs])
-        assert answered is not None
         for row, reply, ids in zip(theirs, replies_in(answered), answered.per_row("response_ids"), strict=True):
             reply.is_cut = not self.partner.side.end_of_turn.is_end(ids.tolist())
             reply.rewards = np.zeros(reply.n_tokens, self.number_type)
@@ -261,6 +260,7 @@ class Begun:
     words: Sequence[int] = ()  # first tokens of a single reply
 
 
+_STAND_IN = np.zeros(1, dtype=int)
 ValuesOf = Callable[[Replies], torch.Tensor]  # computes the value of the state before each token. Shape (B, T)
 
 
@@ -326,7 +326,7 @@ class _Evaluation(Driver):
 
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
         """Their tokens and log-probabilities, without the prompts: records are kept, and sent between processes."""
-        if said is None:
+        if said is None or not n_before:
             return None
         last = said.prompt_ids[:, -1:].clone(), said.prompt_mask[:, -1:].clone()
         return Replies(*last, said.response_ids, said.response_mask, log_probs=said.log_probs, values=said.values)
@@ -414,9 +414,6 @@ class Conversing:
         rows = np.arange(len(samples))
         with driver.remembering_prompts():
             while all_reduce_max(rows.size) if driver.lockstep else rows.size:
-                if not rows.size:
-                    driver.wait()
-                    continue
                 # Those with a step to repeat go first.
                 repeated = [
                     row for row in map(int, rows) if begun and len(driver.talks[row].steps) < len(begun[row].steps)

@@ -30,6 +30,8 @@ class CausalPerplexityMetric(TextMetric):
         tokenizer: The run's tokenizer.
     """
 
+    uses_model = True
+
     def __init__(
         self,
         stride: Count,

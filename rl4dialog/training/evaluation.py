@@ -11,7 +11,8 @@ import functools
 import logging
 import math
 from collections import ChainMap, Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,13 @@ from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample, reply_dialogue
 from rl4dialog.data.dialogue_format import EOU_TOKEN
-from rl4dialog.functional.distributed import all_gather_object, is_main_process, n_processes, process_index
+from rl4dialog.functional.distributed import (
+    all_gather_object,
+    all_reduce_max,
+    is_main_process,
+    n_processes,
+    process_index,
+)
 from rl4dialog.functional.masks import padded
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -296,6 +303,7 @@ class Evaluator:
         if isinstance(config, OfflineConfig) and is_guided(config):
             self._values = ValueNumbers(config, texts.lengths, self._settings.eval_batch_size)
         self.value_ranks: Callable[[Sequence[Sample]], dict[str, float]] | None = None
+        self._gathered_model: Any = None  # if the policy is sharded
         self.has_critic = False  # whether values of the policy are recorded with its conversations of the test split
 
     def begin_run(self, policy: LMActorCriticPolicy) -> None:
@@ -306,8 +314,24 @@ class Evaluator:
     def samples(self, split: str) -> list[Sample]:
         return self._texts.data.samples(split, self._settings.max_eval_samples)
 
+    @contextmanager
+    def _model_gathered(self, policy: LMActorCriticPolicy) -> Iterator[None]:
+        """Context in which metrics that say so have all weights of a sharded model. All processes must enter it."""
+        is_used = any(getattr(metric, "uses_model", False) for metric in self._metrics)  # only of the main process
+        if policy.sharded and all_reduce_max(is_used):
+            self._gathered_model = policy.whole_model()
+        yield
+        self._gathered_model = None
+
+    def _model(self, policy: LMActorCriticPolicy) -> Any:
+        return self._gathered_model if policy.sharded else policy.language_model
+
     def run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False) -> Evaluation:
         """Evaluate a policy after ``epoch`` iterations. Empty in all processes but the main one."""
+        with self._model_gathered(policy):
+            return self._run(policy, split, epoch, reward_must_work)
+
+    def _run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool) -> Evaluation:
         with random_states_kept():  # so the number of evaluations does not affect training
             result = self._judged(policy, split, reward_must_work)
         if self.value_ranks is not None and result.talks:
@@ -340,7 +364,7 @@ class Evaluator:
         if not talks:
             return Evaluation({}, [])
         columns = self._columns(samples, talks, must_work)
-        return judged(talks, samples, self._metrics, split, policy.language_model, columns)
+        return judged(talks, samples, self._metrics, split, self._model(policy), columns)
 
     def _reply(
         self, policy: LMActorCriticPolicy, prompts: list[list[int]], samples: list[Sample], rows: Sequence[int]
@@ -387,14 +411,14 @@ class Evaluator:
         metrics = self._of_replies if self._conversing is not None else self._metrics
         rewards = self._rewards if self._conversing is None else None
         columns = rewards.score(samples, references) if rewards is not None else {}
-        return _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)
+        return _of_all(compute_metrics(metrics, talks, split, self._model(policy)), columns)
 
     def players(self, policy: LMActorCriticPolicy, split: str) -> dict[str, dict[str, float]]:
         """Metrics of scripted players, or of replies that read no prompt (:func:`trivial_scores`), by name."""
         players, end = self._texts.data.pools[split].players, policy.end_of_turn
         if self._conversing is None:
             known = self._texts.data.samples("train") if "train" in self._texts.data.pools else []
-            model = policy.language_model
+            model = self._model(policy)
             with random_states_kept():
                 trivial, _ = trivial_scores(self._of_replies, self.samples(split), known, self._seed, model)
             return trivial
@@ -410,7 +434,7 @@ class Evaluator:
                     rows = range(start, start + len(chosen))
                     talks += self._converse(policy, seed, chosen, rows, players=[player() for _ in chosen])
                 columns = self._columns(samples, talks, must_work=False)
-                scores = compute_metrics(self._of_dialogues, talks, split, policy.language_model)
+                scores = compute_metrics(self._of_dialogues, talks, split, self._model(policy))
                 found[name] = _of_all(scores, columns)
         return found
 
@@ -418,14 +442,15 @@ class Evaluator:
         """``n_replies`` and the metrics of single replies by turn: of all first replies, then of all second ones."""
         measured = []
         for replies in replies_by_turn(result.talks):
-            scores = compute_metrics(self._of_replies, replies, split, policy.language_model)
+            scores = compute_metrics(self._of_replies, replies, split, self._model(policy))
             measured.append({"n_replies": len(replies), **_of_all(scores, {})})
         return measured
 
     def measure_references(self, policy: LMActorCriticPolicy) -> None:
         """Record the test metrics of the reference replies, if there are any."""
-        if self._tracker is not None:
-            self._tracker.run_folder.write_json(REFERENCES_FILE, self.ceiling(policy, "test"))
+        with self._model_gathered(policy):
+            if self._tracker is not None:
+                self._tracker.run_folder.write_json(REFERENCES_FILE, self.ceiling(policy, "test"))
 
     def changed_replies(self, before: Evaluation, after: Evaluation, n: int = 3) -> list[Example]:
         """Evenly spaced dialogues of the test split whose reply has changed; none of conversations."""

@@ -277,7 +277,8 @@ class OnPolicyTrainee(PolicyTrainee):
     def save_state(self, folder: Path | None) -> None:
         super().save_state(folder)
         partner = self.algorithm.collector.partner
-        if folder is not None and partner is not None and (tensors := saving.gathered(partner.tensors())):
+        tensors = saving.gathered(partner.tensors()) if partner is not None else {}  # from all processes
+        if folder is not None and tensors:
             save_file(tensors, folder / PARTNER_FILE)
 
     def restore_own(self, checkpoint: Checkpoint, of_process: Mapping[str, Any]) -> None:

@@ -110,12 +110,12 @@ class Trainer:
         if self._reward_error is not None:
             saved = f"its model is in {MODEL_FOLDER}/, and --resume continues the run"
             raise RewardError(f"{self._reward_error} (in the evaluation after iteration {n_done}; {saved})")
+        self.trainee.measure_references()
         if self._tracker is None:
             return None
         run_path = self._tracker.run_folder.root
         if n_done and self._config.has_rollouts:
             plot_reward_curve_or_warn(run_path, run_path / "reward_curve.png")
-        self.trainee.measure_references()
         write_report_or_warn(run_path)
         self._tracker.log_result(n_done, metrics_of(before), metrics_of(after))
         self._tracker.show()

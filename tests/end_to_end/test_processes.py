@@ -143,10 +143,33 @@ GAME = {
 LORA = {"lora": {"r": 2, "lora_alpha": 8}}
 
 
+FOLLOWS = {
+    "alg__policy__args__reference": "ema",
+    "alg__policy__args__reference_decay": 0.5,
+    "alg__args__learning_rate": 1e-2,
+}
+PERPLEXITY = {"id": "causal_perplexity", "args": {"stride": 8}}
+
+
+def with_itself(**args):
+    return {
+        "reward_fn": {"id": "regex", "args": {"pattern": "[aeiou]"}},
+        "env__args__max_turns": 2,
+        "env__args__partner": {"id": "self_play", "args": args},
+        "train_evaluation__partner": {"id": "self_play"},
+        "alg__kl_div__norm_reward": False,
+        "alg__args__n_steps": 20,
+    }
+
+
 @pytest.mark.parametrize(
     ("algorithm", "kind", "changes"),
     [
         ("ppo", "causal", {**GAME, **LORA}),
+        ("ppo", "causal", {**FOLLOWS, **with_itself(snapshot_every=1), **LORA}),
+        pytest.param("ppo", "causal", {**FOLLOWS, "train_evaluation__metrics": [PERPLEXITY]}, marks=pytest.mark.long),
+        pytest.param("ppo", "causal", with_itself(learns="both"), marks=pytest.mark.long),
+        pytest.param("rloo", "seq2seq", with_itself(snapshot_every=1), marks=pytest.mark.long),
         pytest.param("ppo", "causal", GAME, marks=pytest.mark.long),
         pytest.param("rloo", "seq2seq", LORA, marks=pytest.mark.long),
     ],
@@ -310,7 +333,8 @@ def test_two_processes_learn_from_a_log_as_one(tmp_path, id):
                 assert shared[key] == pytest.approx(alone[key], rel=1e-4, abs=1e-5), key
 
 
-def test_sharded_processes_stay_in_step(tmp_path):
+@pytest.mark.parametrize("changes", [{}, pytest.param(with_itself(snapshot_every=2), marks=pytest.mark.long)])
+def test_sharded_processes_stay_in_step(tmp_path, changes):
     """Replies of all lengths, several minibatches of several parts, evaluations, and a stop that one process wants."""
     (tmp_path / "by_2").mkdir()
     (tmp_path / "by_2" / "mine.py").write_text(
@@ -328,6 +352,7 @@ def test_sharded_processes_stay_in_step(tmp_path):
         alg__args={"n_steps": 20, "batch_size": 30, "micro_batch_size": 1, "n_epochs": 2, "learning_rate": 1e-3},
         alg__policy__args__critic="shared",
         train_evaluation__n_iters=5,
+        **changes,
     )
     output = finished(tmp_path, config, 2, **FSDP)
     assert [line["iteration"] for line in lines(tmp_path / "p" / "by_2" / "training_info.jsonl")] == [1, 2, 3]
@@ -345,11 +370,16 @@ EPOCHS = {
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "variables", "n_files"),
-    [({}, FSDP, 3), ({"lora": {"r": 2, "lora_alpha": 8}}, FSDP, 4), (EPOCHS, {}, 3)],
+    [
+        ({}, FSDP, 3),
+        (LORA, FSDP, 4),
+        ({**FOLLOWS, **with_itself(snapshot_every=1), **LORA}, FSDP, 6),  # with the reference and the partner's copies
+        (EPOCHS, {}, 3),
+    ],
 )
 def test_run_of_two_processes_is_resumed_bit_by_bit(tmp_path, changes, variables, n_files):
     config = make_config(tmp_path, env__n_envs=4, alg__policy__args__critic="shared", train_evaluation__save_every=1)
-    config |= changes
+    config = changed(config, changes)
     last = tmp_path / "p" / "by_2" / "checkpoints" / "iteration_000002"
     found = []
     for flags in ((), ("--resume",)):

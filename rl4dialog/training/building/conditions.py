@@ -152,6 +152,11 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda has_vllm, is_causal: has_vllm and not is_causal,
          "generation.backend: {backend} is not supported with policy {policy_id!r}, only with "
          "decoder-only models without a mask"),
+        (lambda adapter_folder, has_lora: adapter_folder and not has_lora,
+         "generation.adapter_folder is for adapters, but the config has no lora; add it, or remove adapter_folder"),
+        (lambda adapter_folder, warm_start: adapter_folder,
+         "generation.adapter_folder: the server does not get the weights of warm_start; make it a supervised run, and "
+         "serve its model"),
         (lambda ahead, n_processes: ahead and n_processes > 1,
          "generation.ahead is not supported in {n_processes} processes; remove it"),
         (lambda backend, n_processes, value_rank_states: backend == "vllm_server" and n_processes > 1,
@@ -440,6 +445,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     values |= {"masks": algorithm.maskable, "has_mask": policy.maskable, "guided": policy.guided}
     values["fitting_policy"] = f"maskable_{plain}" if algorithm.maskable else plain
     values |= {"needs_critic": algorithm.needs_critic, "chosen_critic": own.get("critic"), "own_block": block.where}
+    values |= {"adapter_folder": config.generation.adapter_folder, "has_lora": config.lora is not None}
     values |= {"ahead": config.generation.ahead, "is_corrected": args.get("importance_correction", "none") != "none"}
     if values["is_corrected"]:
         values["corrected"] = GenerationSettings.from_kwargs(block.kwargs, block.where)
@@ -464,9 +470,10 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
         "generation.backend: vllm": config.generation.backend == "vllm",
         "env.args.bootstrap_truncated": config.env.args.bootstrap_truncated,
         "train_evaluation.value_rank_states": config.train_evaluation.value_rank_states is not None,
-        "a partner that is a copy of the policy": any(plays_itself(chosen) for chosen, _ in chosen_partners(config)),
-        "metric causal_perplexity": any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics),
-        "a reference that follows the policy (alg.policy.args.reference)": own.get("reference") in ("ema", "reset"),
+        # Its adapters would be swapped during the passes of a mask that is the reference.
+        "a mask, with lora and a reference that follows the policy,": (
+            policy.maskable and config.lora is not None and own.get("reference") in ("ema", "reset")
+        ),
         "alg.policy.args.n_critics": own.get("n_critics", 1) > 1,
         "alg.policy.args.compile": own.get("compile", False),
         "alg.policy.args.offload_reference": own.get("offload_reference", False),
