@@ -4,12 +4,14 @@ Like vLLM's, its completions refuse keys that they do not know, it changes no we
 was begun, and after a restart it has weights and a version of its own.
 """
 
+import contextlib
 import copy
 import dataclasses
 import json
 import threading
 
 import fake_vllm
+import peft
 import torch
 from http_servers import Server
 
@@ -33,6 +35,9 @@ class VLLMServer:
         self.config = {
             "model_config": {"logprobs_mode": "processed_logprobs"},
             "weight_transfer_config": {"backend": "rl4dialog"},
+            "lora_config": {"max_lora_rank": 16},
+            "scheduler_config": {"enable_chunked_prefill": True},
+            "device_config": {"device": "cuda"},
         }
         self.n_rows, self.max_model_len, self.routes, self.headers, self.n_restarts = (
             model.config.vocab_size,
@@ -57,6 +62,7 @@ class VLLMServer:
             )
         self.llm.module.load_state_dict(self._initial)
         self.version, self.is_paused, self.is_open = "default", False, False
+        self.adapters = {}
         self.n_restarts += 1
 
     def __enter__(self):
@@ -81,7 +87,20 @@ class VLLMServer:
             except (AssertionError, RuntimeError, KeyError, OSError) as error:
                 answer = 500, {"error": {"message": f"{type(error).__name__}: {error}"}}
         status, content = answer
-        handler.send(json.dumps(content), status)
+        handler.send(content if isinstance(content, str) else json.dumps(content), status)
+
+    @contextlib.contextmanager
+    def _adapted(self, name):
+        """Context in which the model has adapters of this name, if it is one."""
+        if name not in self.adapters:
+            yield
+            return
+        own = copy.deepcopy(self.llm.module.state_dict())
+        self.llm.module.load_state_dict(self.adapters[name])
+        self.llm.reset_prefix_cache()
+        yield
+        self.llm.module.load_state_dict(own)
+        self.llm.reset_prefix_cache()
 
     def on__version(self, body):
         return {"version": "0.32.0"}
@@ -99,7 +118,17 @@ class VLLMServer:
         return {"vllm_config": self.config}
 
     def on__v1_models(self, body):
-        return {"data": [{"id": "m", "max_model_len": self.max_model_len}]}
+        return {"data": [{"id": name, "max_model_len": self.max_model_len} for name in ("m", *self.adapters)]}
+
+    def on__v1_load_lora_adapter(self, body):
+        assert body["lora_name"] not in self.adapters
+        model = peft.PeftModel.from_pretrained(copy.deepcopy(self.llm.module), body["lora_path"])
+        self.adapters[body["lora_name"]] = model.merge_and_unload().state_dict()
+        return f"Success: LoRA adapter '{body['lora_name']}' added successfully."
+
+    def on__v1_unload_lora_adapter(self, body):
+        del self.adapters[body["lora_name"]]
+        return f"Success: LoRA adapter '{body['lora_name']}' removed successfully."
 
     def on__pause(self, body):
         self.is_paused = True
@@ -137,11 +166,13 @@ class VLLMServer:
             raise BadRequest(f"token ids in logit_bias are out of vocabulary. Vocabulary size: {self.n_rows}")
         known = {field.name for field in dataclasses.fields(fake_vllm.SamplingParams)} - {"detokenize"}
         params = {name: body.pop(name) for name in known & body.keys()}
-        assert body.pop("return_token_ids") and body.pop("model") == "m" and not self.is_paused
+        assert body.pop("return_token_ids") and not self.is_paused
+        if (name := body.pop("model")) not in ("m", *self.adapters):
+            raise BadRequest(f"The model `{name}` does not exist.")
         prompt = body.pop("prompt")
         assert body == NEUTRAL, "vLLM would take them from the model's generation_config.json"
         params["logit_bias"] = {int(id): bias for id, bias in (params["logit_bias"] or {}).items()}
-        with self._lock, torch.no_grad():
+        with self._lock, self._adapted(name), torch.no_grad():
             (output,) = self.llm.generate(
                 [{"prompt_token_ids": prompt}], [fake_vllm.SamplingParams(**params)], use_tqdm=False
             )

@@ -54,22 +54,12 @@ def make_gpt2(tokenizer, seed=0, **overrides):
     return GPT2LMHeadModel(config).eval()
 
 
-def make_llama(tokenizer, seed=0):
+def make_llama(tokenizer, seed=0, **overrides):
     """The same in Llama's architecture (rotary positions, grouped keys)."""
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        initializer_range=0.2,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=1,
-    )
+    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "initializer_range": 0.2}
+    size |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, **overrides}
+    config = LlamaConfig(vocab_size=len(tokenizer), bos_token_id=0, eos_token_id=0, pad_token_id=1, **size)
     return LlamaForCausalLM(config).eval()
 
 

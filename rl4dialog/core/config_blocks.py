@@ -360,7 +360,7 @@ class WarmStartConfig(Block):
 
 GENERATION_OPTIONS = {
     "vllm": ("gpu_memory_utilization", "tensor_parallel_size", "sleep"),
-    "vllm_server": ("url", "transfer_port", "timeout_s", "api_key_env", "ahead"),
+    "vllm_server": ("url", "transfer_port", "timeout_s", "api_key_env", "ahead", "adapter_folder"),
 }
 """Settings of ``generation`` that only one backend has, by backend."""
 
@@ -392,6 +392,10 @@ class GenerationConfig(Block):
     ahead: Literal[0, 1] = 0
     """``vllm_server`` only: with 1, it writes the first replies of a rollout during the update before it. They are of
     the weights before the update, so ``alg.args.importance_correction`` must be set.
+    """
+    adapter_folder: str | None = None
+    """``vllm_server`` with ``lora`` only: a folder of which run and server have the same path. Only the adapters are
+    sent, through it, to a server of the model below them.
     """
 
     @property

@@ -14,7 +14,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from packaging.version import Version
@@ -30,6 +30,7 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.policies.vllm_transfer import pack_tied_head
@@ -39,6 +40,7 @@ MIN_VERSION = "0.22"
 _TEMPERATURES = (0.01, 2.0)  # vLLM raises lower values and rejects higher ones
 _DISCARD_WEIGHTS = 2  # sleep level
 _READ_AT_ONCE = 4096  # tokens of prompts in a step on a CPU, vLLM's default there
+_N_CHECKED = 8  # prompts of the first check, if settings change the distribution
 _MAX_SAMPLER_KL = 0.2  # nats per token; in bf16, rounding makes up to 0.02
 Written = tuple[list[list[int]], list[list[float]]]  # token ids of replies, and a number for each token
 
@@ -55,6 +57,7 @@ class VLLMSampler(ABC):
         without_token = ids_without_token(end_of_turn.tokenizer, embedding_rows(model))
         self._logit_bias = dict.fromkeys(without_token, NEVER) or None
         self._outdated = True
+        self._is_checked = False  # whether it was found to sample from the policy's own distribution
         self._is_ahead = False  # whether the last replies are of the weights before an update
 
     def weights_will_change(self) -> None:
@@ -64,6 +67,13 @@ class VLLMSampler(ABC):
     def generate(self, policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         """Generate one reply per prompt, like the policy's own sampler, with at most ``limit`` tokens."""
         check_settings(settings, "generation_kwargs")
+        plain = GenerationSettings(max_new_tokens=settings.max_new_tokens)
+        if not self._is_checked:
+            self._is_checked = True
+            if settings != plain:  # which hides other weights
+                with torch.random.fork_rng(devices=[]):
+                    some = {name: tensor[:_N_CHECKED] for name, tensor in obs.items()}
+                    self.generate(policy, cast(Obs, some), plain, limit)
         prompts = prompts_of(obs)
         ids, log_probs = self._replies(policy, prompts, settings, limit)
         replies = Replies.from_ids(prompts, ids, policy.device)
@@ -74,7 +84,7 @@ class VLLMSampler(ABC):
         if settings.do_sample:
             sampled = torch.tensor([log_prob for of_reply in log_probs for log_prob in of_reply])
             replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
-            if not settings.truncates and settings.temperature == 1 and not self._is_ahead:
+            if settings == plain and not self._is_ahead:
                 # vLLM must sample from the policy's own distribution, up to rounding.
                 kl = float((replies.sampler_log_probs - replies.log_probs)[replies.response_mask].mean())
                 if not kl < _MAX_SAMPLER_KL:
@@ -290,12 +300,21 @@ def weights_to_send(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:
 
     In lockstep, only the main process has them, and all must call this.
     """
-    lora, weights = policy.lora, whole_weights(policy)
+    lora = whole_lora(policy)
+    weights = whole_weights(policy) if lora is None else None
     if not is_main_process() and policy.lockstep:
         return []  # the main process sends them
     if lora is not None:
-        weights = (lora if weights is None else lora.whole(weights)).merged().state_dict()
+        weights = lora.merged().state_dict()
     by_memory: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in (policy.language_model.state_dict() if weights is None else weights).items():
         by_memory.setdefault(tensor.data_ptr(), (name, tensor))
     return list(by_memory.values())
+
+
+def whole_lora(policy: LMActorCriticPolicy) -> LoRA | None:
+    """Adapters with their model, gathered in the first process if they are sharded. All processes must call this."""
+    if policy.lora is None or not policy.sharded:
+        return policy.lora
+    weights = whole_weights(policy)
+    return policy.lora.whole(weights) if weights else policy.lora

@@ -11,11 +11,13 @@ import json
 import logging
 import re
 import secrets
+import shutil
 import socket
 import time
 import urllib.parse
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,8 +31,9 @@ from rl4dialog.functional.distributed import all_gather_object, in_main_process,
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.policies.vllm_backend import VLLMSampler, Written, prompts_of, weights_to_send
+from rl4dialog.policies.vllm_backend import VLLMSampler, Written, prompts_of, weights_to_send, whole_lora
 from rl4dialog.policies.vllm_transfer import ENGINE, Sender, described
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -52,7 +55,9 @@ class VLLMServerBackend(VLLMSampler):
 
     ``max_length`` is that of prompt and reply together, in tokens. The server reads weights at ``transfer_port``, 0 for
     any free port. An answer, and a server that restarts, is waited for ``timeout_s``. With ``ahead`` 1, the first
-    replies of a rollout are written during the update before it, and are of the weights before this update.
+    replies of a rollout are written during the update before it, and are of the weights before this update. With an
+    ``adapter_folder``, which the server reads, too, it gets only the policy's adapters: its own weights must be those
+    below them.
 
     Raises:
         GenerationError: If the server cannot be reached, lacks routes, has another model, or belongs to another run.
@@ -68,6 +73,7 @@ class VLLMServerBackend(VLLMSampler):
         timeout_s: float = 600.0,
         api_key_env: str | None = None,
         ahead: int = 0,
+        adapter_folder: str | None = None,
     ) -> None:
         super().__init__(model, end_of_turn)
         self._thread = ThreadPoolExecutor(1) if ahead else None
@@ -76,6 +82,7 @@ class VLLMServerBackend(VLLMSampler):
         self._api_key = api_key_env and read_api_key(api_key_env, "generation.api_key_env")
         self._calls = AsyncCalls(_MAX_REQUESTS, timeout_s, retries=0, key="generation")
         self._n_sent, self._version, self._found = 0, "", ""
+        self._adapter_folder = adapter_folder
         self._n_rows, self._max_length, self._name = embedding_rows(model), max_length, ""
         in_main_process(partial(self._connect, transfer_port))
 
@@ -113,8 +120,8 @@ class VLLMServerBackend(VLLMSampler):
         while True:
             try:
                 if in_main_process(self._needs_weights):
-                    weights = weights_to_send(policy)  # all processes gather shards
-                    in_main_process(partial(self._bring, weights))
+                    sent = (weights_to_send if self._adapter_folder is None else whole_lora)(policy)  # by all processes
+                    in_main_process(partial(self._bring, sent))
                 asked = [*itertools.chain(*of_processes)], settings, limit
                 ids, log_probs = in_main_process(partial(self._of_one_version, *asked))
                 return ids[own], log_probs[own]
@@ -136,7 +143,8 @@ class VLLMServerBackend(VLLMSampler):
         return written
 
     def _complete(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[list[tuple[int, float]]]:
-        route, body = "/v1/completions", {"model": self._name, "return_token_ids": True, **_NEUTRAL}
+        model = self._name if self._adapter_folder is None else self._version
+        route, body = "/v1/completions", {"model": model, "return_token_ids": True, **_NEUTRAL}
         requests = [{**body, "prompt": prompt, **each} for prompt, each in zip(prompts, params, strict=True)]
         return [self._read(route, answer) for answer in self._ask([("POST", route, request) for request in requests])]
 
@@ -159,11 +167,19 @@ class VLLMServerBackend(VLLMSampler):
         self._found = self._served()
         return self._outdated or self._found != self._version
 
-    def _bring(self, weights: list[tuple[str, Tensor]]) -> None:
+    def _bring(self, sent: list[tuple[str, Tensor]] | LoRA | None) -> None:
         if not self._found.startswith(self._run):
             self._check_owner(self._found)
         self._n_sent += 1
         version = f"{self._run}{self._n_sent}"
+        if isinstance(sent, list):
+            self._bring_weights(sent, version)
+        else:
+            assert sent is not None
+            self._bring_adapters(sent, version)
+        self._version, self._outdated = version, False
+
+    def _bring_weights(self, weights: list[tuple[str, Tensor]], version: str) -> None:
         self._control("/pause?mode=wait")
         try:
             self._send(weights)
@@ -172,7 +188,19 @@ class VLLMServerBackend(VLLMSampler):
                 raise self._error("/reset_prefix_cache", "that it keeps cached prompts of the old weights")
         finally:
             self._control("/resume")
-        self._version, self._outdated = version, False
+
+    def _bring_adapters(self, lora: LoRA, version: str) -> None:
+        assert self._adapter_folder is not None
+        folder = Path(self._adapter_folder).resolve() / version.replace("/", "_")
+        try:
+            lora.save_pretrained(folder)
+            self._control("/v1/load_lora_adapter", {"lora_name": version, "lora_path": str(folder)})
+        except OSError as error:
+            raise GenerationError(f"generation.adapter_folder: {error}") from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if self._found == self._version:  # else, the server has been restarted
+            self._control("/v1/unload_lora_adapter", {"lora_name": self._version})
 
     def _send(self, weights: list[tuple[str, Tensor]]) -> None:
         n_workers = self._get("/get_world_size")["world_size"]
@@ -199,6 +227,10 @@ class VLLMServerBackend(VLLMSampler):
             settings = self._get("/server_info?config_format=json")["vllm_config"]
             mode = settings["model_config"]["logprobs_mode"]
             transfer = (settings["weight_transfer_config"] or {}).get("backend")
+            lora = settings["lora_config"]
+            # A prompt that is read in parts ends an engine on a CPU if its reply has a seed.
+            in_parts = settings["scheduler_config"]["enable_chunked_prefill"]
+            breaks = in_parts and settings["device_config"]["device"] == "cpu"
         except Unreachable:
             raise
         except (EndpointError, KeyError, TypeError) as error:
@@ -207,7 +239,13 @@ class VLLMServerBackend(VLLMSampler):
         served = self._get("/v1/models")["data"][0]
         self._name, longest = str(served["id"]), served["max_model_len"]
         for fits, what, got in (
-            (transfer == ENGINE, f"--weight-transfer-config with the backend {ENGINE}", transfer),
+            (
+                self._adapter_folder or transfer == ENGINE,
+                f"--weight-transfer-config with the backend {ENGINE}",
+                transfer,
+            ),
+            (self._adapter_folder is None or lora is not None, "--enable-lora for generation.adapter_folder", lora),
+            (not breaks, "--no-enable-chunked-prefill on a CPU", "chunked prefill"),
             (mode == "processed_logprobs", "--logprobs-mode processed_logprobs", mode),
             (longest >= self._max_length, f"a --max-model-len of at least {self._max_length}", longest),
         ):
@@ -229,7 +267,11 @@ class VLLMServerBackend(VLLMSampler):
         raise self._error("/v1/completions", f"a reply, although there is no token {_NO_TOKEN}")
 
     def _served(self) -> str:
-        """The version of the server's weights."""
+        """The version of the server's weights, or of its adapters."""
+        if self._adapter_folder is not None:
+            names = [str(each["id"]) for each in self._get("/v1/models")["data"]]
+            of_runs = [name for name in names if name.startswith("rl4dialog/")]
+            return self._version if self._version in names else next(iter(of_runs), _FRESH)
         return str(self._get("/weight_info")["weight_version"])
 
     def _check_owner(self, served: str) -> None:
@@ -300,7 +342,7 @@ class VLLMServerBackend(VLLMSampler):
         if response.status_code != 200:
             raise refusal(address, response, repr(text[:500]))
         try:
-            return json.loads(text) if text else {}
+            return {} if not text or text.startswith("Success: ") else json.loads(text)  # the words for adapters
         except ValueError:
             raise self._error(route, repr(text[:200])) from None
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from http_servers import free_port
 from runs import lines, make_config, write_config
-from tiny import make_env, make_gpt2, make_policy, make_tokenizer
+from tiny import make_env, make_gpt2, make_llama, make_policy, make_tokenizer
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
@@ -34,32 +34,32 @@ MODELS = {
 }
 
 
-def policy_with(model="tied", end_of_turn=None, url=None, n_prompt=N_PROMPT, **kwargs):
+def policy_with(model="tied", end_of_turn=None, url=None, n_prompt=N_PROMPT, adapter_folder=None, **kwargs):
     env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
     policy = make_policy(env, MODELS[model]() if isinstance(model, str) else model, end_of_turn, **kwargs)
     of_vllm = policy.language_model, policy.end_of_turn, n_prompt + N_REPLY
-    policy.backend = VLLMBackend(*of_vllm, "float32") if url is None else VLLMServerBackend(*of_vllm, url)
+    server = {"url": url, "adapter_folder": adapter_folder}
+    policy.backend = VLLMBackend(*of_vllm, "float32") if url is None else VLLMServerBackend(*of_vllm, **server)
     return policy
 
 
 @contextmanager
-def serving(model, tokenizer, folder, port=None, n_tokens=N_PROMPT + N_REPLY):
-    """A server of a model's architecture with weights of its own; gives its address and process."""
-    model.config.architectures = [type(model).__name__]
-    model.config.save_pretrained(folder)
+def serving(model, tokenizer, folder, port=None, n_tokens=N_PROMPT + N_REPLY, flags=None):
+    """A server of a model's architecture, by default with weights of its own; gives its address and process."""
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     port = port or free_port()
     command = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--dtype", "float32", "--max-model-len", str(n_tokens), "--enforce-eager"]
     command += ["--no-enable-chunked-prefill"]
-    command += ["--load-format", "dummy", "--logprobs-mode", "processed_logprobs"]
-    command += ["--weight-transfer-config", '{"backend": "rl4dialog"}']
+    command += ["--logprobs-mode", "processed_logprobs"]
+    command += flags or ["--load-format", "dummy", "--weight-transfer-config", '{"backend": "rl4dialog"}']
     with Path(folder, f"server_{time.monotonic_ns()}.log").open("w") as log:
         process = subprocess.Popen(
             command,
             stdout=log,
             stderr=log,
-            env={**os.environ, "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1"},
+            env={**os.environ, **SERVER},
             start_new_session=True,
         )
         try:
@@ -216,6 +216,7 @@ def test_what_needs_a_gpu_is_refused():
         import_vllm(2)
 
 
+SERVER = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "HF_HUB_OFFLINE": "1"}
 LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 GAME = {
     "datapool": {"id": "guess_what", "args": {"n_train": 200, "n_val": 20, "n_test": 20}},
@@ -271,6 +272,17 @@ def test_run_samples_from_its_policy_and_ends_cleanly(tmp_path, n_processes, ove
 def test_log_probs_of_a_server_are_those_of_the_policy_after_every_update(server, kwargs):
     model, url = server
     check_log_probs(policy_with(model, url=url, **kwargs), f"server, {model} {kwargs}")
+
+
+def test_server_takes_adapters_alone(tmp_path):
+    """Adapters of a Llama: vLLM 0.32 has none for GPT-2."""
+    model = make_llama(TOKENIZER, hidden_size=64, num_attention_heads=2)
+    flags = ["--enable-lora", "--max-lora-rank", "8"]
+    with serving(model, TOKENIZER, tmp_path / "model", flags=flags) as (url, process):
+        wait_for(lambda: answers(url), process)
+        policy = policy_with(model, url=url, adapter_folder=str(tmp_path), lora={"r": 2, "lora_alpha": 8})
+        check_log_probs(policy, "server with adapters")
+        assert not any(path.is_dir() for path in tmp_path.iterdir() if path.name != "model")
 
 
 SETTINGS = [

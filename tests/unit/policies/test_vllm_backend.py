@@ -138,6 +138,8 @@ def test_replies_end_exactly_where_the_environment_ends_them(llm_class, n_tokens
     marker = common_text(policy_with(generation_kwargs=sampling)[0], n_tokens)
     end = EndOfTurn(TOKENIZER, [0], marker)
     policy, llm = policy_with(end_of_turn=end, generation_kwargs=sampling)
+    policy.generate(prompts(1))  # after this, its distribution is not checked again
+    llm.n_written = 0
     if spoil is not None:
         llm.spoil = spoil
     replies = policy.generate(prompts(100))
@@ -391,6 +393,11 @@ def check(tmp_path, generation=None, **overrides):
         ({"generation": {"url": "http://h:1"}}, "generation: url has a meaning only with backend: vllm_server"),
         ({"generation": {"backend": "vllm_server"}}, "generation: url must be the server's address"),
         ({"generation": SERVER | {"ahead": 1}}, "generation.ahead: .* set alg.args.importance_correction: token"),
+        ({"generation": SERVER | {"adapter_folder": "/s"}}, "adapter_folder is for adapters, but the config has no"),
+        (
+            {"generation": SERVER | {"adapter_folder": "/s"}, "lora": {"r": 2}, "warm_start": {"n_epochs": 1}},
+            "generation.adapter_folder: the server does not get the weights of warm_start",
+        ),
         ({"generation": SERVER | {"url": "http://me:pw@h:1"}}, "url must not contain credentials"),
         ({"generation": {"backend": "vllm", "tensor_parallel_size": 2}}, "needs as many CUDA devices, .* has 1"),
     ],

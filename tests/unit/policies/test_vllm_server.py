@@ -145,6 +145,49 @@ def test_weights_are_sent_in_order_and_only_when_they_have_changed(server):
     assert server.version != seen and not server.is_paused
 
 
+def policy_with_adapters(server, tmp_path, **kwargs):
+    settings = {"adapter_folder": str(tmp_path / "shared")}
+    return policy_for(server, settings=settings, lora={"r": 2, "lora_alpha": 8}, **kwargs)
+
+
+def serve_base(server):
+    server.llm.module.load_state_dict(make_gpt2(TOKENIZER).state_dict())
+    server._initial = copy.deepcopy(server.llm.module.state_dict())
+
+
+def test_adapters_are_sent_alone_through_a_shared_folder(server, tmp_path):
+    serve_base(server)
+    server.config["weight_transfer_config"] = None
+    policy = policy_with_adapters(server, tmp_path)
+    for _ in range(2):
+        update(policy)
+        check_is_of(policy, generate(policy))
+        check_is_of(policy, generate(policy))
+    assert server.routes.count("/v1/load_lora_adapter") == 2 and not set(UPDATE) & set(server.routes)
+    assert len(server.adapters) == 1 and not [*(tmp_path / "shared").iterdir()]
+    server.restart()
+    check_is_of(policy, generate(policy))
+
+
+def test_server_of_another_base_is_refused_although_a_filter_hides_it(server, tmp_path):
+    policy = policy_with_adapters(server, tmp_path, generation_kwargs={"top_k": 5})
+    with pytest.raises(GenerationError, match=r"differ from the policy's by \d.* nats per token"):
+        generate(policy)
+
+
+def test_replies_with_adapters_of_a_server_that_dies_are_those_of_the_policy(server, tmp_path):
+    serve_base(server)
+    policy = policy_with_adapters(server, tmp_path)
+    update(policy)
+    expected = generate(policy).response_ids
+    for route, act in (("/v1/completions", dies), ("/v1/completions", restarts), ("/v1/load_lora_adapter", dies)):
+        policy.weights_will_change()
+        server.spoil = once(route, act, after=3 * (route == "/v1/completions"))
+        replies = generate(policy)
+        check_is_of(policy, replies)
+        assert torch.equal(replies.response_ids, expected)
+
+
 def once(route, act, after=0):
     """Do something instead of the answer to the first request of a route, after so many others."""
     left = [after]
@@ -291,6 +334,10 @@ def belongs_to_another(server):
             lambda server: server.config["model_config"].update(logprobs_mode="raw_logprobs"),
             "needs --logprobs-mode processed_logprobs, not raw_logprobs",
         ),
+        (
+            lambda server: server.config["device_config"].update(device="cpu"),
+            "needs --no-enable-chunked-prefill on a CPU",
+        ),
         (lambda server: setattr(server, "max_model_len", 9), "needs a --max-model-len of at least 14, not 9"),
         (lambda server: setattr(server, "n_rows", 7), "serves another model"),
         (lambda server: setattr(server, "n_rows", 700), "serves another model"),
@@ -303,6 +350,22 @@ def test_server_that_cannot_serve_the_run_is_refused_at_once(server, change, wor
     with pytest.raises(GenerationError, match=f"generation.url: .*{words}") as error:
         policy_for(server)
     assert server.url in str(error.value)
+
+
+def test_server_that_cannot_take_the_adapters_is_refused_at_once(server, tmp_path):
+    server.config["lora_config"] = None
+    with pytest.raises(GenerationError, match=r"needs --enable-lora for generation\.adapter_folder, not None"):
+        policy_with_adapters(server, tmp_path)
+    server.config["lora_config"] = {}
+    (tmp_path / "shared").write_text("a file")
+    policy = policy_with_adapters(server, tmp_path)
+    with pytest.raises(GenerationError, match=r"generation\.adapter_folder: .*shared"):
+        generate(policy)
+    (tmp_path / "shared").unlink()
+    belongs_to_another(server)
+    server.adapters[server.version] = {}
+    with pytest.raises(GenerationError, match="has weights of another run"):
+        policy_with_adapters(server, tmp_path)
 
 
 def test_server_of_a_run_that_has_ended_can_be_used_again(server):
