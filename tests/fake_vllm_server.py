@@ -121,6 +121,8 @@ class VLLMServer:
         return {"data": [{"id": name, "max_model_len": self.max_model_len} for name in ("m", *self.adapters)]}
 
     def on__v1_load_lora_adapter(self, body):
+        if not body["lora_name"]:
+            raise BadRequest("Both 'lora_name' and 'lora_path' must be provided.")
         assert body["lora_name"] not in self.adapters
         model = peft.PeftModel.from_pretrained(copy.deepcopy(self.llm.module), body["lora_path"])
         self.adapters[body["lora_name"]] = model.merge_and_unload().state_dict()

@@ -149,7 +149,7 @@ class SelfPlayPartner(PartnerService):
                 of_rows = {name: array[rows] for name, array in observations.items()}
                 with opponent.in_place():
                     said = self._said(opponent, of_rows).per_row("response_ids")
-                for row, ids in zip(rows, said, strict=False):
+                for row, ids in zip(rows, said, strict=bool(rows.size)):
                     found[row] = ids.tolist()
         return found
 

@@ -217,4 +217,7 @@ def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions
 def without_weights(model: Any) -> Any:
     """A copy of a model whose parameters hold no numbers (on torch's meta device)."""
     on_meta = {id(each): nn.Parameter(each.detach().to("meta"), each.requires_grad) for each in model.parameters()}
-    return copy.deepcopy(model, on_meta)
+    copied = copy.deepcopy(model, on_meta)
+    for module in copied.modules():
+        module.__dict__.pop("forward", None)  # of a recomputed layer; it would call the original layer
+    return copied

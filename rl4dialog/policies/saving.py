@@ -24,7 +24,7 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.functional.distributed import copy_all, full_tensor
+from rl4dialog.functional.distributed import copy_all, full_tensor, reshard
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
 from rl4dialog.policies.sharding import whole_weights
@@ -156,6 +156,7 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 def states_beside(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
     """State dicts saved next to the language model, by file."""
+    reshard(policy)
     critic_ids = {id(parameter) for parameter in policy.critic_parameters()}
     critic: dict[str, Tensor] = {name: each for name, each in policy.named_parameters() if id(each) in critic_ids}
     others = {f"{what}.safetensors": state for what, state in policy.states().items()}

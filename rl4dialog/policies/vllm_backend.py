@@ -40,7 +40,7 @@ MIN_VERSION = "0.22"
 _TEMPERATURES = (0.01, 2.0)  # vLLM raises lower values and rejects higher ones
 _DISCARD_WEIGHTS = 2  # sleep level
 _READ_AT_ONCE = 4096  # tokens of prompts in a step on a CPU, vLLM's default there
-_N_CHECKED = 8  # prompts of the first check, if settings change the distribution
+_N_CHECKS, _N_CHECKED = 3, 8  # checks of the weights, and their prompts, if settings change the distribution
 _MAX_SAMPLER_KL = 0.2  # nats per token; in bf16, rounding makes up to 0.02
 Written = tuple[list[list[int]], list[list[float]]]  # token ids of replies, and a number for each token
 
@@ -57,20 +57,22 @@ class VLLMSampler(ABC):
         without_token = ids_without_token(end_of_turn.tokenizer, embedding_rows(model))
         self._logit_bias = dict.fromkeys(without_token, NEVER) or None
         self._outdated = True
-        self._is_checked = False  # whether it was found to sample from the policy's own distribution
+        # Whether it was found to sample from the policy's own distribution, at first and after some changes of weights.
+        self._is_checked, self._n_checks_left = False, _N_CHECKS
         self._is_ahead = False  # whether the last replies are of the weights before an update
 
     def weights_will_change(self) -> None:
         """Send the policy's weights again before the next generation."""
-        self._outdated = True
+        self._outdated, self._is_checked = True, not self._n_checks_left
 
     def generate(self, policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         """Generate one reply per prompt, like the policy's own sampler, with at most ``limit`` tokens."""
         check_settings(settings, "generation_kwargs")
-        plain = GenerationSettings(max_new_tokens=settings.max_new_tokens)
+        # At the temperature of the log-probabilities, and without what hides other weights.
+        plain = GenerationSettings(temperature=policy.settings.temperature, max_new_tokens=settings.max_new_tokens)
         if not self._is_checked:
-            self._is_checked = True
-            if settings != plain:  # which hides other weights
+            self._is_checked, self._n_checks_left = True, self._n_checks_left - 1
+            if settings != plain and policy.settings.do_sample:
                 with torch.random.fork_rng(devices=[]):
                     some = {name: tensor[:_N_CHECKED] for name, tensor in obs.items()}
                     self.generate(policy, cast(Obs, some), plain, limit)

@@ -41,6 +41,7 @@ _MAX_REQUESTS = 512
 _POLL_S = 1.0
 _REACH_S = 5.0
 _NO_TOKEN = 2**31 - 1
+_NAME = "rl4dialog/"  # with which the versions of runs begin
 _FRESH = "default"  # version of the weights that a server has loaded itself
 _URL = "generation.url: "
 _HOW = "see docs/clusters.md for the command that starts it"
@@ -89,11 +90,12 @@ class VLLMServerBackend(VLLMSampler):
     def _connect(self, port: int) -> None:
         try:
             self._check_server()
-            self._check_owner(self._served())
+            for version in self._versions():
+                self._check_owner(version)
             self._sender = self._opened(port)
         except (EndpointError, OSError) as error:
             raise GenerationError(f"{_URL}{error}; {_HOW}") from None
-        self._run = f"rl4dialog/{self._sender.host}/{self._sender.port}/{_THIS_PROCESS}/{secrets.token_hex(4)}/"
+        self._run = f"{_NAME}{self._sender.host}/{self._sender.port}/{_THIS_PROCESS}/{secrets.token_hex(4)}/"
 
     # -- replies --------------------------------------------------------------------------------------------------
 
@@ -199,8 +201,8 @@ class VLLMServerBackend(VLLMSampler):
             raise GenerationError(f"generation.adapter_folder: {error}") from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        if self._found == self._version:  # else, the server has been restarted
-            self._control("/v1/unload_lora_adapter", {"lora_name": self._version})
+        for name in {*self._versions()} - {version, _FRESH}:  # the last ones, and those of runs that have ended
+            self._control("/v1/unload_lora_adapter", {"lora_name": name})
 
     def _send(self, weights: list[tuple[str, Tensor]]) -> None:
         n_workers = self._get("/get_world_size")["world_size"]
@@ -236,6 +238,8 @@ class VLLMServerBackend(VLLMSampler):
         except (EndpointError, KeyError, TypeError) as error:
             what = "is not vLLM 0.32 or newer, or was started without VLLM_SERVER_DEV_MODE=1"
             raise EndpointError(f"{self._url} {what} ({error})") from None
+        if self._adapter_folder is not None:
+            self._check_adapters()
         served = self._get("/v1/models")["data"][0]
         self._name, longest = str(served["id"]), served["max_model_len"]
         for fits, what, got in (
@@ -255,6 +259,15 @@ class VLLMServerBackend(VLLMSampler):
             what = f"another model ({served.get('root')}): its vocabulary has {n_rows} ids, the policy's {self._n_rows}"
             raise EndpointError(f"{self._url} serves {what}")
 
+    def _check_adapters(self) -> None:
+        """Check that the server takes adapters, by what it says of one without a name."""
+        try:
+            self._control("/v1/load_lora_adapter", {"lora_name": "", "lora_path": ""})
+        except FinalFailure as error:
+            if "must be provided" not in str(error):
+                needed = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 for generation.adapter_folder"
+                raise EndpointError(f"{self._url} needs {needed} ({error})") from None
+
     def _vocabulary_size(self) -> int:
         """What a server says if a request names a token that is not in the vocabulary of its model."""
         request = {"model": self._name, "prompt": [0], "max_tokens": 1, "logit_bias": {_NO_TOKEN: 0.0}}
@@ -268,11 +281,14 @@ class VLLMServerBackend(VLLMSampler):
 
     def _served(self) -> str:
         """The version of the server's weights, or of its adapters."""
-        if self._adapter_folder is not None:
-            names = [str(each["id"]) for each in self._get("/v1/models")["data"]]
-            of_runs = [name for name in names if name.startswith("rl4dialog/")]
-            return self._version if self._version in names else next(iter(of_runs), _FRESH)
-        return str(self._get("/weight_info")["weight_version"])
+        versions = self._versions()
+        return self._version if self._version in versions else versions[0]
+
+    def _versions(self) -> list[str]:
+        if self._adapter_folder is None:
+            return [str(self._get("/weight_info")["weight_version"])]
+        names = [str(each["id"]) for each in self._get("/v1/models")["data"]]
+        return [name for name in names if name.startswith(_NAME)] or [_FRESH]
 
     def _check_owner(self, served: str) -> None:
         """Check that the server, with weights that this run has not sent, is not used by another one."""
@@ -282,7 +298,7 @@ class VLLMServerBackend(VLLMSampler):
                 self._check_server()
             return
         if not self._version:
-            owner = re.match(r"rl4dialog/(.+)/(\d+)/(\w+)/", served)
+            owner = re.match(rf"{_NAME}(.+)/(\d+)/(\w+)/", served)
             if owner is None or owner[3] == _THIS_PROCESS:
                 return
             try:

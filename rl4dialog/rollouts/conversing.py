@@ -24,7 +24,7 @@ from rl4dialog.core.types import AGENT, PARTNER, PartnerReply, Sample
 from rl4dialog.envs.conversation import OutsidePartner, PartnersSide, first_prompts
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import FAILED_ACTION, LEAVES_ACTION, PADDING_ACTION, UtteranceView
-from rl4dialog.functional.distributed import all_reduce_max
+from rl4dialog.functional.distributed import all_reduce_max, all_reduce_max_numbers
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.references import WeightCopy
@@ -39,7 +39,8 @@ def partner_answers(
     """Utterances of a partner after its prompts (n, P), without padding, and messages of failures by position."""
     n = len(observations["prompt_ids"])
     try:
-        with time_limit(timeout_s):
+        # In lockstep, the time of other processes counts, too, and all end with one.
+        with time_limit(None if partner.in_lockstep else timeout_s):
             answers = partner.answers(dict(observations))
         if not isinstance(answers, Sequence) or isinstance(answers, str) or len(answers) != n:
             raise PartnerError(f"it returned {shown(answers)}, not a list of {n} answers")
@@ -47,7 +48,7 @@ def partner_answers(
         problem = f"it had not returned after {timeout_s:g} s; reward_fn.timeout_s sets this limit (null disables it)"
         return [[FAILED_ACTION]] * n, dict.fromkeys(range(n), problem)
     except Exception as error:
-        if isinstance(error, RL4DialogError) and not isinstance(error, PartnerError):
+        if partner.in_lockstep or (isinstance(error, RL4DialogError) and not isinstance(error, PartnerError)):
             raise
         problem = str(error) if isinstance(error, PartnerError) else raised(error)
         return [[FAILED_ACTION]] * n, dict.fromkeys(range(n), problem)
@@ -128,11 +129,12 @@ class Driver:
         # 1. Each side speaks, in one batch.
         speakers = self.speakers(rows)
         mine, theirs = rows[speakers == AGENT], rows[speakers == PARTNER]
+        n_mine, n_theirs = all_reduce_max_numbers(len(mine), len(theirs)) if self.lockstep else (len(mine), len(theirs))
         self.actions = np.full(self.observations["context_ids"].shape, PADDING_ACTION, dtype=np.int64)
         with self.timed("generate"):
-            said = self.say(mine if len(mine) else _STAND_IN) if len(mine) or self.lockstep else None
+            said = self.say(mine if len(mine) else _STAND_IN) if n_mine else None
         answered, failures = None, dict[int, str]()
-        if self.partner is not None and (len(theirs) or (self.lockstep and self.partner.in_lockstep)):
+        if self.partner is not None and (len(theirs) or (n_theirs and self.partner.in_lockstep)):
             with self.timed("partner"):
                 if self.partner.learns:
                     answered = self.partner.replies(self._observed(theirs))
@@ -371,6 +373,11 @@ class Conversing:
     task_rewards: TaskRewards | None = None
     iteration: int = 1
     partner_timeout_s: float | None = None
+
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether all processes must hold the conversations, because the partner runs a model that they share."""
+        return self.partner is not None and self.partner.in_lockstep
 
     @property
     def needs_initial_weights(self) -> bool:

@@ -11,8 +11,7 @@ import functools
 import logging
 import math
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -314,24 +313,17 @@ class Evaluator:
     def samples(self, split: str) -> list[Sample]:
         return self._texts.data.samples(split, self._settings.max_eval_samples)
 
-    @contextmanager
-    def _model_gathered(self, policy: LMActorCriticPolicy) -> Iterator[None]:
-        """Context in which metrics that say so have all weights of a sharded model. All processes must enter it."""
+    def _gather_model(self, policy: LMActorCriticPolicy) -> None:
+        """Gather all weights of a sharded model, if metrics say that they read it. All processes must call this."""
         is_used = any(getattr(metric, "uses_model", False) for metric in self._metrics)  # only of the main process
         if policy.sharded and all_reduce_max(is_used):
             self._gathered_model = policy.whole_model()
-        yield
-        self._gathered_model = None
 
     def _model(self, policy: LMActorCriticPolicy) -> Any:
         return self._gathered_model if policy.sharded else policy.language_model
 
     def run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False) -> Evaluation:
         """Evaluate a policy after ``epoch`` iterations. Empty in all processes but the main one."""
-        with self._model_gathered(policy):
-            return self._run(policy, split, epoch, reward_must_work)
-
-    def _run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool) -> Evaluation:
         with random_states_kept():  # so the number of evaluations does not affect training
             result = self._judged(policy, split, reward_must_work)
         if self.value_ranks is not None and result.talks:
@@ -347,6 +339,7 @@ class Evaluator:
                 self._tracker.log_players(players)
             self._tracker.log_metrics(epoch, split, result.metrics)
             self._tracker.log_predictions(epoch, split, result.predictions)
+        self._gathered_model = None
         return result
 
     def _judged(self, policy: LMActorCriticPolicy, split: str, must_work: bool) -> Evaluation:
@@ -361,6 +354,7 @@ class Evaluator:
             prompts = self._prompts(policy, samples)
             talk, sizes = functools.partial(self._reply, policy, prompts), [len(ids) for ids in prompts]
         talks = hold_talks(talk, samples, sizes, split, self._settings.eval_batch_size, seed)
+        self._gather_model(policy)
         if not talks:
             return Evaluation({}, [])
         columns = self._columns(samples, talks, must_work)
@@ -422,7 +416,7 @@ class Evaluator:
             with random_states_kept():
                 trivial, _ = trivial_scores(self._of_replies, self.samples(split), known, self._seed, model)
             return trivial
-        if end.tokenizer.eos_token_id not in end.eos_token_ids:
+        if end.tokenizer.eos_token_id not in end.eos_token_ids or self._conversing.in_lockstep:
             return {}
         samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
         size, found = self._settings.eval_batch_size, {}
@@ -448,9 +442,10 @@ class Evaluator:
 
     def measure_references(self, policy: LMActorCriticPolicy) -> None:
         """Record the test metrics of the reference replies, if there are any."""
-        with self._model_gathered(policy):
-            if self._tracker is not None:
-                self._tracker.run_folder.write_json(REFERENCES_FILE, self.ceiling(policy, "test"))
+        self._gather_model(policy)
+        if self._tracker is not None:
+            self._tracker.run_folder.write_json(REFERENCES_FILE, self.ceiling(policy, "test"))
+        self._gathered_model = None
 
     def changed_replies(self, before: Evaluation, after: Evaluation, n: int = 3) -> list[Example]:
         """Evenly spaced dialogues of the test split whose reply has changed; none of conversations."""

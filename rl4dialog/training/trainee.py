@@ -90,7 +90,7 @@ class Trainee(ABC):
         """Export the model to a folder of the run. Returns the folder in the main process."""
 
     def measure_references(self) -> None:  # noqa: B027
-        """Record the test metrics of the reference replies, if there are any; in the main process."""
+        """Record the test metrics of the reference replies, if there are any. All processes call this."""
 
     def changed_replies(self, before: Evaluation, after: Evaluation) -> list[Example]:
         """Replies that training has changed, for the summary."""

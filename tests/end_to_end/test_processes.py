@@ -148,7 +148,10 @@ FOLLOWS = {
     "alg__policy__args__reference_decay": 0.5,
     "alg__args__learning_rate": 1e-2,
 }
-PERPLEXITY = {"id": "causal_perplexity", "args": {"stride": 8}}
+PERPLEXITY = {
+    "train_evaluation__metrics": [{"id": "causal_perplexity", "args": {"stride": 8}}],
+    "alg__policy__args__gradient_checkpointing": True,
+}
 
 
 def with_itself(**args):
@@ -167,7 +170,8 @@ def with_itself(**args):
     [
         ("ppo", "causal", {**GAME, **LORA}),
         ("ppo", "causal", {**FOLLOWS, **with_itself(snapshot_every=1), **LORA}),
-        pytest.param("ppo", "causal", {**FOLLOWS, "train_evaluation__metrics": [PERPLEXITY]}, marks=pytest.mark.long),
+        pytest.param("ppo", "causal", {**FOLLOWS, **PERPLEXITY}, marks=pytest.mark.long),
+        pytest.param("nlpo", "causal", {**FOLLOWS, **LORA}, marks=pytest.mark.long),
         pytest.param("ppo", "causal", with_itself(learns="both"), marks=pytest.mark.long),
         pytest.param("rloo", "seq2seq", with_itself(snapshot_every=1), marks=pytest.mark.long),
         pytest.param("ppo", "causal", GAME, marks=pytest.mark.long),
@@ -183,9 +187,11 @@ def test_shards_give_the_weights_of_two_copies(tmp_path, algorithm, kind, change
         finished(tmp_path, config, 2, **environment)
         folder = tmp_path / "p" / "by_2"
         weights = {path.relative_to(folder): load_file(path) for path in sorted(folder.glob("model/**/*.safetensors"))}
-        found.append((weights, lines(folder / "rollout_info.jsonl")[-1], lines(folder / "training_info.jsonl")[-1]))
+        logs = (lines(folder / f"{name}.jsonl")[-1] for name in ("rollout_info", "training_info", "test_split_metrics"))
+        found.append((weights, *logs))
         shutil.rmtree(folder)
-    (copies, rollout, trained_), (shards, of_shards, trained_in_shards) = found
+    (copies, rollout, trained_, measured), (shards, of_shards, trained_in_shards, measured_in_shards) = found
+    assert measured_in_shards["metrics"] == pytest.approx(measured["metrics"], rel=1e-3, abs=1e-5, nan_ok=True)
     assert copies.keys() == shards.keys()
     for path, weights in copies.items():
         for name, weight in weights.items():
@@ -333,7 +339,14 @@ def test_two_processes_learn_from_a_log_as_one(tmp_path, id):
                 assert shared[key] == pytest.approx(alone[key], rel=1e-4, abs=1e-5), key
 
 
-@pytest.mark.parametrize("changes", [{}, pytest.param(with_itself(snapshot_every=2), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        pytest.param(with_itself(snapshot_every=2), marks=pytest.mark.long),
+        pytest.param(with_itself(learns="both"), marks=pytest.mark.long),
+    ],
+)
 def test_sharded_processes_stay_in_step(tmp_path, changes):
     """Replies of all lengths, several minibatches of several parts, evaluations, and a stop that one process wants."""
     (tmp_path / "by_2").mkdir()

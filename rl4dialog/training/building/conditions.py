@@ -470,10 +470,6 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
         "generation.backend: vllm": config.generation.backend == "vllm",
         "env.args.bootstrap_truncated": config.env.args.bootstrap_truncated,
         "train_evaluation.value_rank_states": config.train_evaluation.value_rank_states is not None,
-        # Its adapters would be swapped during the passes of a mask that is the reference.
-        "a mask, with lora and a reference that follows the policy,": (
-            policy.maskable and config.lora is not None and own.get("reference") in ("ema", "reset")
-        ),
         "alg.policy.args.n_critics": own.get("n_critics", 1) > 1,
         "alg.policy.args.compile": own.get("compile", False),
         "alg.policy.args.offload_reference": own.get("offload_reference", False),

@@ -158,12 +158,13 @@ def serve_base(server):
 def test_adapters_are_sent_alone_through_a_shared_folder(server, tmp_path):
     serve_base(server)
     server.config["weight_transfer_config"] = None
+    server.adapters[f"rl4dialog/127.0.0.1/{free_port()}/abc/def/3"] = {}  # of a run that was killed
     policy = policy_with_adapters(server, tmp_path)
     for _ in range(2):
         update(policy)
         check_is_of(policy, generate(policy))
         check_is_of(policy, generate(policy))
-    assert server.routes.count("/v1/load_lora_adapter") == 2 and not set(UPDATE) & set(server.routes)
+    assert server.routes.count("/v1/load_lora_adapter") == 3 and not set(UPDATE) & set(server.routes)
     assert len(server.adapters) == 1 and not [*(tmp_path / "shared").iterdir()]
     server.restart()
     check_is_of(policy, generate(policy))
@@ -173,6 +174,14 @@ def test_server_of_another_base_is_refused_although_a_filter_hides_it(server, tm
     policy = policy_with_adapters(server, tmp_path, generation_kwargs={"top_k": 5})
     with pytest.raises(GenerationError, match=r"differ from the policy's by \d.* nats per token"):
         generate(policy)
+
+
+def test_weights_are_checked_at_the_temperature_of_the_log_probs(server):
+    policy = policy_for(server, generation_kwargs={"temperature": 0.5, "top_k": 3})
+    for _ in range(3):
+        update(policy)
+        assert generate(policy).n_tokens
+    assert policy.backend._n_checks_left == 0
 
 
 def test_replies_with_adapters_of_a_server_that_dies_are_those_of_the_policy(server, tmp_path):
@@ -362,8 +371,12 @@ def test_server_that_cannot_take_the_adapters_is_refused_at_once(server, tmp_pat
     with pytest.raises(GenerationError, match=r"generation\.adapter_folder: .*shared"):
         generate(policy)
     (tmp_path / "shared").unlink()
+    server.spoil = lambda server, route, body: (404, "Not Found") if route == "/v1/load_lora_adapter" else None
+    with pytest.raises(GenerationError, match="needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"):
+        policy_with_adapters(server, tmp_path)
+    server.spoil = lambda server, route, body: None
     belongs_to_another(server)
-    server.adapters[server.version] = {}
+    server.adapters = {f"rl4dialog/127.0.0.1/{free_port()}/abc/def/3": {}, server.version: {}}
     with pytest.raises(GenerationError, match="has weights of another run"):
         policy_with_adapters(server, tmp_path)
 

@@ -282,16 +282,6 @@ def config_of(folder, args=None, **overrides):
 @pytest.mark.parametrize(
     ("base", "overrides", "message"),
     [
-        (
-            TEXT,
-            {
-                "lora": {"r": 2},
-                "alg__id": "nlpo",
-                "alg__policy__id": "maskable_causal_lm_actor_critic_policy",
-                **policy(reference="ema", reference_decay=0.9),
-            },
-            "a mask, with lora and a reference that follows the policy, is not supported with FSDP",
-        ),
         (TEXT, policy(n_critics=2), "alg.policy.args.n_critics is not supported with FSDP"),
         (TALK, {"train_evaluation__value_rank_states": 10}, "value_rank_states is not supported with FSDP"),
         (TEXT, {"train_evaluation__generation_kwargs": {"num_beams": 2}}, "beam search is not supported with FSDP"),
