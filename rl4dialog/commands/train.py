@@ -108,8 +108,13 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
     (return_freed_memory if config.saves_memory else keep_freed_memory)()
 
     from rl4dialog.functional.distributed import is_main_process
+    from rl4dialog.runs.provenance import import_hashes, package_versions
     from rl4dialog.training.building.conditions import refuse_useless
+    from rl4dialog.training.processes import check_agreement
 
+    # Versions, the files of `imports`, and the config are those of process 0.
+    hashes = import_hashes(config.imports)
+    check_agreement({"version": package_versions(), "import": hashes, **config.model_dump(mode="json")})
     if args.resume is None:
         refuse_useless(config)  # before there is a run folder
     if is_main_process():

@@ -56,7 +56,7 @@ def record_start(
         "seed": seed,
         "versions": package_versions(),
         "git": code,
-        "imports": {Path(name).name: _hash_of_import(name) for name in imports},
+        "imports": import_hashes(imports),
         "hardware": hardware(),
     }
     earlier = read_provenance(run_folder.root)
@@ -72,7 +72,7 @@ def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
     record = read_provenance(run_folder.root)
     if "data_hash" in record:
         return
-    record["data_hash"] = {split: _samples_hash(pool) for split, pool in data.pools.items()}
+    record["data_hash"] = data_hashes(data)
     record["turn_marker"], record["persona"] = data.turn_marker, data.persona
     record["model_hash"] = model_hash
     run_folder.write_json(PROVENANCE_FILE, record)
@@ -81,7 +81,17 @@ def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
 def changed_splits(run_folder: RunFolder, data: Data) -> list[str]:
     """Return the splits whose samples differ, in content or order, from those that :func:`record_contents` recorded."""
     recorded = read_provenance(run_folder.root).get("data_hash") or {}
-    return [split for split, pool in data.pools.items() if recorded.get(split) not in (None, _samples_hash(pool))]
+    return [split for split, found in data_hashes(data).items() if recorded.get(split) not in (None, found)]
+
+
+def data_hashes(data: Data) -> dict[str, str]:
+    """Hashes of the splits' samples, their order included."""
+    return {split: _samples_hash(pool) for split, pool in data.pools.items()}
+
+
+def import_hashes(imports: Iterable[str]) -> dict[str, str | None]:
+    """Hashes of the source files of a config's ``imports``."""
+    return {Path(name).name: _hash_of_import(name) for name in imports}
 
 
 def read_provenance(run: str | Path) -> dict[str, Any]:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, ProcessError
+from rl4dialog.core.yaml_loader import differing
+from rl4dialog.functional.distributed import all_gather_object, is_main_process
 from rl4dialog.training.interruption import ended_at_once
 
 # The other processes wait while the main process computes metrics. If it dies, the launcher ends them.
@@ -48,15 +51,35 @@ def _is_set(variable: str) -> bool:
 
 
 def join_processes(prepare: Callable[[], None]) -> None:
-    """Initialize communication between the processes. Does nothing in a run with one process."""
+    """Initialize communication between the processes. Does nothing in a run with one process.
+
+    Raises:
+        ProcessError: If they cannot connect.
+    """
     if not is_launched():
         return
     refuse_deepspeed()
     if os.environ.get("LOCAL_RANK", "0") == "0":
         prepare()
     # A signal would make torch connect again, for hours, to a process that the same signal may have ended.
-    with ended_at_once():
-        PartialState(cpu=not torch.cuda.is_available(), timeout=_LONGEST_WAIT)
+    try:
+        with ended_at_once():
+            PartialState(cpu=not torch.cuda.is_available(), timeout=_LONGEST_WAIT)
+    except dist.DistError as error:
+        address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} (MASTER_ADDR, MASTER_PORT)"
+        problem = f"process {os.environ.get('RANK')} cannot connect with the others at {address}"
+        raise ProcessError(f"{problem}: {str(error).splitlines()[0]}") from None
+
+
+def check_agreement(facts: Mapping[str, Any]) -> None:
+    """Refuse to go on if another process of the run has other facts than the first one, in one message."""
+    known = all_gather_object(facts)
+    for process, found in enumerate(known):
+        for key, first, other in differing(known[0], found):
+            if not is_main_process():
+                sys.exit(2)
+            need = "all need the same config, files and package versions"
+            raise ConfigError(f"process {process} has {key}: {other!r}, process 0 has {first!r}; {need}")
 
 
 def leave_processes() -> None:

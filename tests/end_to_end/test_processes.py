@@ -274,6 +274,17 @@ def test_signal_ends_a_process_that_waits_for_another(tmp_path):
             assert waiting.wait(60) == -signal.SIGTERM
 
 
+def test_port_in_use_is_told(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": "0"}
+        config = write_config(tmp_path, plain_config(tmp_path, "rloo", "causal"))
+        first = Command(["train", "--config_path", str(config)], tmp_path / "first", {**place, "LOCAL_RANK": "1"})
+        assert first.wait(60) == 2
+        assert f"error: process 0 cannot connect with the others at 127.0.0.1:{port}" in first.errors
+        assert "already in use" in first.errors and "Traceback" not in first.errors
+
+
 @pytest.mark.parametrize("learns", ["both", pytest.param("agent", marks=pytest.mark.long)])
 def test_two_processes_talk_with_themselves_as_one(tmp_path, learns):
     config = plain_config(tmp_path, "ppo", "causal")
@@ -451,6 +462,48 @@ def test_what_processes_cannot_do_is_refused(tmp_path, changes, variables, messa
     processes = trained(tmp_path, config, 2, **variables)
     assert all(process.wait() != 0 for process in processes)
     assert message in processes[0].errors
+
+
+OTHERS = """
+import os
+import rl4dialog
+from rl4dialog import DataPoolRegistry, Sample, TextGenPool
+
+if os.environ.get("DIFFERENT") == "version":
+    rl4dialog.__version__ += os.environ.get("RANK", "0")
+
+
+@DataPoolRegistry.register("mine")
+class Mine(TextGenPool):
+    @classmethod
+    def prepare(cls, split):
+        word = os.environ.get("RANK", "0") if os.environ.get("DIFFERENT") == "data" else "two"
+        return cls([Sample(f"{split}_{i}", f"say {word}", [word]) for i in range(8)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("different", "message"),
+    [
+        ("version", "process 1 has version.rl4dialog: '0.1.01', process 0 has '0.1.00'; all need the same config"),
+        ("data", "process 1 has samples of datapool 'mine' with the hash.train: "),
+        ("config", "process 1 has seed: 1, process 0 has 0; all need the same config, files and package versions"),
+    ],
+)
+def test_processes_that_differ_end_with_one_message(tmp_path, different, message):
+    (tmp_path / "others.py").write_text(OTHERS)
+    config = make_config(tmp_path, imports=[str(tmp_path / "others.py")], datapool={"id": "mine"})
+    path = write_config(tmp_path / "config", config)
+    arguments = ["train", "--config_path", str(path), "--base_path_to_store_results", str(tmp_path)]
+    processes = launched(
+        2, arguments, tmp_path / "by_2", {"DIFFERENT": different}, lambda number: seeded(number, different)
+    )
+    assert [process.wait() for process in processes] == [2, 2]
+    assert message in processes[0].errors and "error" not in processes[1].errors
+
+
+def seeded(number, different):
+    return ["--set", f"seed={number}"] if different == "config" else []
 
 
 def _children_of(pid):
