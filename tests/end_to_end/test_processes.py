@@ -71,6 +71,7 @@ import os
 import torch
 from rl4dialog import PolicyRegistry, RewardFunctionRegistry
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
 
 @RewardFunctionRegistry.register("letters")
@@ -87,6 +88,30 @@ class RoundedByProcess(CausalLMActorCriticPolicy):
         random = torch.Generator().manual_seed(int(os.environ.get("WORLD_SIZE", 1)))
         noise = 2e-7 * torch.randn(batch.response_mask.shape, generator=random)
         return super().reference_log_probs(batch) + noise * batch.response_mask
+
+
+class Shifted:
+    """Greedy, but each environment says something else: groups have an advantage, although nothing is sampled."""
+
+    def generate(self, obs, **kwargs):
+        replies = super().generate(obs, **kwargs)
+        if not kwargs:  # in a rollout, where all environments speak at once
+            ids, ends = replies.response_ids, torch.tensor(sorted(self.end_of_turn.single_token_ids))
+            row = int(os.environ.get("RANK", 0)) * len(ids) + torch.arange(len(ids))[:, None]
+            shifted = 10 + (ids + row) % 200
+            replies.response_ids = torch.where(torch.isin(shifted, ends), ids, shifted)
+            replies.log_probs = replies.unmasked_log_probs = self.sequence_log_probs(replies)
+        return replies
+
+
+@PolicyRegistry.register("shifted_causal")
+class ShiftedCausal(Shifted, CausalLMActorCriticPolicy):
+    """A causal one."""
+
+
+@PolicyRegistry.register("shifted_seq2seq")
+class ShiftedSeq2Seq(Shifted, Seq2SeqLMActorCriticPolicy):
+    """An encoder-decoder."""
 '''
 
 
@@ -99,7 +124,8 @@ def plain_config(tmp_path, algorithm, kind, model=None):
     mask = "maskable_" if algorithm == "nlpo" else ""
     config["alg"]["policy"]["id"] = f"{mask}{kind}_lm_actor_critic_policy"
     if algorithm == "rloo":
-        config["alg"]["args"] |= {"n_generations": 2, "loss_aggregation": "sequence_mean", "mask_truncated": True}
+        config["alg"]["args"] |= {"n_generations": 2, "loss_aggregation": "sequence_mean"}
+        config["alg"]["policy"]["id"] = f"shifted_{kind}"
     for name in {"a2c": ("batch_size", "n_epochs"), "trpo": ("n_epochs",)}.get(algorithm, ()):
         del config["alg"]["args"][name]
     if algorithm == "ppo" and kind == "causal":
@@ -121,8 +147,9 @@ def test_several_processes_give_the_weights_of_one(tmp_path, algorithm, kind, n_
     config = plain_config(tmp_path, algorithm, kind)
     for n, environment in ((1, {}), (n_processes, variables)):
         finished(tmp_path, config, n, **environment)
-    rollout, _ = assert_same_by_one_and(n_processes, tmp_path)
+    rollout, trained_ = assert_same_by_one_and(n_processes, tmp_path)
     assert rollout["rollout/task_reward_std"] > 0.01, "the reward varies"
+    assert trained_.get("train/grad_norm", 1) > 1e-4, "the weights have moved"
 
 
 GAME = {
