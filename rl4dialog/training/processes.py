@@ -73,9 +73,9 @@ def join_processes(prepare: Callable[[], None]) -> None:
 
 def check_agreement(facts: Mapping[str, Any]) -> None:
     """Refuse to go on if another process of the run has other facts than the first one, in one message."""
-    known = all_gather_object(facts)
-    for process, found in enumerate(known):
-        for key, first, other in differing(known[0], found):
+    of_first, *others = all_gather_object(facts)
+    for process, found in enumerate(others, start=1):
+        for key, first, other in differing(of_first, found):
             if not is_main_process():
                 sys.exit(2)
             need = "all need the same config, files and package versions"
