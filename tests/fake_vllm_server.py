@@ -98,9 +98,11 @@ class VLLMServer:
         own = copy.deepcopy(self.llm.module.state_dict())
         self.llm.module.load_state_dict(self.adapters[name])
         self.llm.reset_prefix_cache()
-        yield
-        self.llm.module.load_state_dict(own)
-        self.llm.reset_prefix_cache()
+        try:
+            yield
+        finally:
+            self.llm.module.load_state_dict(own)
+            self.llm.reset_prefix_cache()
 
     def on__version(self, body):
         return {"version": "0.32.0"}
@@ -124,7 +126,9 @@ class VLLMServer:
         if not body["lora_name"]:
             raise BadRequest("Both 'lora_name' and 'lora_path' must be provided.")
         assert body["lora_name"] not in self.adapters
-        model = peft.PeftModel.from_pretrained(copy.deepcopy(self.llm.module), body["lora_path"])
+        with self._lock:  # else, a request that nobody waits for any more could have adapters in place
+            base = copy.deepcopy(self.llm.module)
+        model = peft.PeftModel.from_pretrained(base, body["lora_path"])
         self.adapters[body["lora_name"]] = model.merge_and_unload().state_dict()
         return f"Success: LoRA adapter '{body['lora_name']}' added successfully."
 
