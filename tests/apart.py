@@ -84,13 +84,13 @@ class Command:
             time.sleep(0.02)
 
 
-def launched(n_processes, arguments, folder, environment=(), own_arguments=lambda number: []):
+def launched(n_processes, arguments, folder, environment=(), own_arguments=()):
     """The processes of one run, with the variables that ``torchrun`` sets; the cache is to be filled."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
     size = {"WORLD_SIZE": str(n_processes), "LOCAL_WORLD_SIZE": str(n_processes)}
     return [
         Command(
-            [*arguments, *own_arguments(number)],
+            [*arguments, *dict(own_arguments).get(number, ())],
             folder / f"process_{number}",
             {**place, **size, "RANK": str(number), "LOCAL_RANK": str(number), **dict(environment)},
             [_PREPARE],

@@ -112,9 +112,13 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
     from rl4dialog.training.building.conditions import refuse_useless
     from rl4dialog.training.processes import check_agreement
 
-    # Versions, the files of `imports`, and the config are those of process 0.
-    hashes = import_hashes(config.imports)
-    check_agreement({"version": package_versions(), "import": hashes, **config.model_dump(mode="json")})
+    check_agreement(
+        lambda: {
+            "version": package_versions(),
+            "import": import_hashes(config.imports),
+            **config.model_dump(mode="json"),
+        }
+    )
     if args.resume is None:
         refuse_useless(config)  # before there is a run folder
     if is_main_process():

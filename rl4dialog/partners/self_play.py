@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -113,17 +112,17 @@ class SelfPlayPartner(PartnerService):
     def _opponent(self, iteration: int, weights: WeightCopy | None) -> _Opponent:
         """An opponent with its own cache of prompts, beside that of the agent."""
         side, agent = self._side, self._policy
-        build = partial(
-            answering_policy,
-            agent.language_model,
-            side.end_of_turn,
-            side.max_prompt_length,
-            side.max_length,
-            self._generation_kwargs,
-            precision=agent.precision,
-            share_prompts=agent.share_prompts,
+        policy = agent.compute(  # it runs the model
+            lambda _: answering_policy(
+                agent.language_model,
+                side.end_of_turn,
+                side.max_prompt_length,
+                side.max_length,
+                self._generation_kwargs,
+                precision=agent.precision,
+                share_prompts=agent.share_prompts,
+            )
         )
-        policy = agent.compute(lambda _: build())  # which runs the model
         policy.sampler, policy.lockstep = agent.sampler, agent.sharded
         return _Opponent(iteration, weights, policy)
 
@@ -145,7 +144,7 @@ class SelfPlayPartner(PartnerService):
             self._ages += [float(self._iteration - self._opponents[i].iteration) for i in chosen]
         for i, opponent in enumerate(self._opponents):
             rows = np.flatnonzero(chosen == i)
-            if all_reduce_max(rows.size) if self._policy.sharded else rows.size:
+            if all_reduce_max(rows.size) if self.in_lockstep else rows.size:
                 of_rows = {name: array[rows] for name, array in observations.items()}
                 with opponent.in_place():
                     said = self._said(opponent, of_rows).per_row("response_ids")

@@ -18,7 +18,7 @@ from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
 from rl4dialog.core.registry import optional_module
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.functional.distributed import copy_all
-from rl4dialog.policies.models import without_weights
+from rl4dialog.policies.models import fill, without_weights
 
 ADAPTER_FOLDER = "adapter"
 
@@ -91,9 +91,7 @@ class LoRA:
         """The same adapters and model with weights that are gathered from the shards."""
         whole = copy.copy(self)
         whole._peft_model = copy.deepcopy(self._structure)
-        model = whole._peft_model.get_base_model()
-        model.load_state_dict(weights, strict=False, assign=True)  # without what others are tied to
-        model.tie_weights()
+        fill(whole._peft_model.get_base_model(), weights)
         return whole
 
 

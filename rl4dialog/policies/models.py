@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -221,3 +222,9 @@ def without_weights(model: Any) -> Any:
     for module in copied.modules():
         module.__dict__.pop("forward", None)  # of a recomputed layer; it would call the original layer
     return copied
+
+
+def fill(model: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> None:
+    """Give a model of :func:`without_weights` its weights, as gathered: without what others are tied to."""
+    model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()

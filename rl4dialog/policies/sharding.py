@@ -22,7 +22,8 @@ from transformers import PreTrainedModel
 from rl4dialog.functional.distributed import is_main_process
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.gradient_steps import layers_of
-from rl4dialog.policies.models import without_weights
+from rl4dialog.policies.lora import LoRA
+from rl4dialog.policies.models import fill, without_weights
 
 # All methods that run a model. The root's own weights (embeddings, heads, value head) are gathered around these.
 _OF_REPLIES = ("generate", "sequence_log_probs", "predict_sequence_values", "log_probs_under", "compute")
@@ -31,7 +32,7 @@ _OF_SB3 = ("forward", "evaluate_actions", "get_distribution", "predict_values")
 
 def shard_policy(policy: LMActorCriticPolicy) -> None:
     """Shard a policy, which must be identical in all processes, and create a new optimizer for it."""
-    structure = without_weights(policy.language_model)
+    structure = without_weights(policy.language_model) if policy.lora is None else None
     if policy.lora is not None:
         policy.lora.keep_structure()
     policy._moving_reference = None  # made again of shards
@@ -67,15 +68,15 @@ def _keeping_gathered(policy: LMActorCriticPolicy) -> Iterator[None]:
             layer.reshard()
 
 
-def _whole_model(policy: LMActorCriticPolicy, structure: PreTrainedModel) -> PreTrainedModel | None:
-    weights = whole_weights(policy)
-    if not is_main_process() or weights is None:
+def _whole_model(policy: LMActorCriticPolicy, structure: PreTrainedModel | None) -> PreTrainedModel | None:
+    lora, weights = whole_lora(policy), None if structure is None else whole_weights(policy)
+    if not is_main_process():
         return None
-    if policy.lora is not None:
-        return policy.lora.whole(weights).merged().to(policy.device)  # type: ignore[arg-type]
+    if lora is not None:
+        return lora.merged().to(policy.device)  # type: ignore[arg-type]
+    assert structure is not None and weights is not None
     model = copy.deepcopy(structure)
-    model.load_state_dict(weights, strict=False, assign=True)  # without what others are tied to
-    model.tie_weights()
+    fill(model, weights)
     return model.to(policy.device)  # type: ignore[arg-type]
 
 
@@ -88,3 +89,11 @@ def whole_weights(policy: LMActorCriticPolicy) -> dict[str, Tensor] | None:
         return None
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     return get_model_state_dict(policy.language_model, options=options)  # type: ignore[return-value]
+
+
+def whole_lora(policy: LMActorCriticPolicy) -> LoRA | None:
+    """Adapters with their model, gathered in the first process if they are sharded. All processes must call this."""
+    if policy.lora is None or not policy.sharded:
+        return policy.lora
+    weights = whole_weights(policy)
+    return policy.lora.whole(weights) if weights else policy.lora

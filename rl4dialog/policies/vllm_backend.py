@@ -30,9 +30,8 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows, ids_without_token
-from rl4dialog.policies.sharding import whole_weights
+from rl4dialog.policies.sharding import whole_lora, whole_weights
 from rl4dialog.policies.vllm_transfer import pack_tied_head
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -312,11 +311,3 @@ def weights_to_send(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:
     for name, tensor in (policy.language_model.state_dict() if weights is None else weights).items():
         by_memory.setdefault(tensor.data_ptr(), (name, tensor))
     return list(by_memory.values())
-
-
-def whole_lora(policy: LMActorCriticPolicy) -> LoRA | None:
-    """Adapters with their model, gathered in the first process if they are sharded. All processes must call this."""
-    if policy.lora is None or not policy.sharded:
-        return policy.lora
-    weights = whole_weights(policy)
-    return policy.lora.whole(weights) if weights else policy.lora

@@ -33,7 +33,8 @@ from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.policies.vllm_backend import VLLMSampler, Written, prompts_of, weights_to_send, whole_lora
+from rl4dialog.policies.sharding import whole_lora
+from rl4dialog.policies.vllm_backend import VLLMSampler, Written, prompts_of, weights_to_send
 from rl4dialog.policies.vllm_transfer import ENGINE, Sender, described
 from rl4dialog.text.end_of_turn import EndOfTurn
 

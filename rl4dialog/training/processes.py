@@ -18,7 +18,7 @@ from accelerate import PartialState
 
 from rl4dialog.core.errors import ConfigError, ProcessError
 from rl4dialog.core.yaml_loader import differing
-from rl4dialog.functional.distributed import all_gather_object, is_main_process
+from rl4dialog.functional.distributed import all_gather_object, is_main_process, n_processes
 from rl4dialog.training.interruption import ended_at_once
 
 # The other processes wait while the main process computes metrics. If it dies, the launcher ends them.
@@ -71,9 +71,11 @@ def join_processes(prepare: Callable[[], None]) -> None:
         raise ProcessError(f"{problem}: {str(error).splitlines()[0]}") from None
 
 
-def check_agreement(facts: Mapping[str, Any]) -> None:
+def check_agreement(facts: Callable[[], Mapping[str, Any]]) -> None:
     """Refuse to go on if another process of the run has other facts than the first one, in one message."""
-    of_first, *others = all_gather_object(facts)
+    if n_processes() == 1:
+        return
+    of_first, *others = all_gather_object(facts())
     for process, found in enumerate(others, start=1):
         for key, first, other in differing(of_first, found):
             if not is_main_process():

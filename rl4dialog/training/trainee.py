@@ -14,7 +14,6 @@ from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.data.judged_texts import is_comparison
 from rl4dialog.data.pool import Data
-from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import weights_hash
 from rl4dialog.runs.provenance import changed_splits, data_hashes, record_contents
@@ -55,8 +54,7 @@ class Trainee(ABC):
 
     def accept_data(self, id: str, data: Data, checkpoint: Checkpoint | None) -> None:
         """Check that the data of a datapool are those with which a run began, and log how many there are."""
-        if n_processes() > 1:
-            check_agreement({f"samples of datapool {id!r} with the hash": data_hashes(data)})
+        check_agreement(lambda: {f"samples of datapool {id!r} with the hash": data_hashes(data)})
         if self._tracker is None:
             return
         if checkpoint is not None and (changed := changed_splits(self._tracker.run_folder, data)):

@@ -522,15 +522,10 @@ def test_processes_that_differ_end_with_one_message(tmp_path, different, message
     config = make_config(tmp_path, imports=[str(tmp_path / "others.py")], datapool={"id": "mine"})
     path = write_config(tmp_path / "config", config)
     arguments = ["train", "--config_path", str(path), "--base_path_to_store_results", str(tmp_path)]
-    processes = launched(
-        2, arguments, tmp_path / "by_2", {"DIFFERENT": different}, lambda number: seeded(number, different)
-    )
+    own = {1: ["--set", "seed=1"]} if different == "config" else {}
+    processes = launched(2, arguments, tmp_path / "by_2", {"DIFFERENT": different}, own)
     assert [process.wait() for process in processes] == [2, 2]
     assert message in processes[0].errors and "error" not in processes[1].errors
-
-
-def seeded(number, different):
-    return ["--set", f"seed={number}"] if different == "config" else []
 
 
 def _children_of(pid):
