@@ -99,10 +99,7 @@ def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> list[str]:
         f"more than {reference}": lambda runs: _interval(mean_estimate(paired_differences(runs, base, metric))),
     }
     if (ceiling := world.ceiling) is not None:
-        # The differences of all runs, over what is left to gain for those of the reference.
-        columns["of the way to the ceiling"] = lambda runs: _number(
-            _mean(paired_differences(runs, base, metric)) / (ceiling - _mean([run.after[metric] for run in base]))
-        )
+        columns["of the way to the ceiling"] = lambda runs: _share(runs, base, metric, ceiling)
     columns["at equal tokens"] = mean_of(lambda run: at_kl(run.spent["tokens"], run.curves[metric], shortest))
     if (level := world.level) is not None:
         columns[f"tokens to {level:g}"] = lambda runs: _median_of_reached(
@@ -110,7 +107,7 @@ def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> list[str]:
         )
     columns |= {label: mean_of(lambda run, key=key: run.after[key]) for key, label in plan.metrics.items()}  # type: ignore[misc]
     about = [] if math.isnan(shortest) else [f"Equal tokens: {shortest:,.0f}."]
-    about += [] if ceiling is None else [f"Ceiling: {ceiling:g}."]
+    about += [] if ceiling is None else [f"Ceiling: {ceiling:g}; the way to it is measured with the seeds that both rows have."]
     if not name:
         after = [run.after[metric] for run in base]
         columns["change by training"] = mean_of(lambda run: run.after[metric] - run.before[metric])
@@ -159,9 +156,24 @@ def _median_of_reached(tokens: Sequence[float]) -> str:
 
 def paired_differences(ours: Sequence[Outcome], others: Sequence[Outcome], metric: str) -> list[float]:
     """Differences of a test metric between the runs of two rows that have the same seed."""
-    theirs = {run.seed: run.after[metric] for run in others}
     # Rounded, because equal differences have no spread, and not a tiny one that would look like certainty.
-    return [round(run.after[metric] - theirs[run.seed], 9) for run in ours if run.seed in theirs]
+    return [round(own - other, 9) for own, other in _of_same_seed(ours, others, metric)]
+
+
+def _of_same_seed(ours: Sequence[Outcome], others: Sequence[Outcome], metric: str) -> list[tuple[float, float]]:
+    theirs = {run.seed: run.after[metric] for run in others}
+    return [(run.after[metric], theirs[run.seed]) for run in ours if run.seed in theirs]
+
+
+def _share(ours: Sequence[Outcome], others: Sequence[Outcome], metric: str, ceiling: float) -> str:
+    """The differences, over what the other row lacks with the same seeds, and the number of seeds."""
+    pairs = [pair for pair in _of_same_seed(ours, others, metric) if not math.isnan(sum(pair))]
+    gained = round(sum(own - other for own, other in pairs), 9)
+    lacked = round(sum(ceiling - other for _, other in pairs), 9)
+    # Without anything to gain there is no way; and a few seeds above the ceiling are not the row if that is below it.
+    if lacked <= 0 or (gained > lacked and mean_estimate([run.after[metric] for run in ours]).value < ceiling):
+        return "n/a"
+    return f"{_number(gained / lacked)} ({len(pairs)} seed{'s' * (len(pairs) > 1)})"
 
 
 def _starts(outcomes: Outcomes) -> list[str]:

@@ -2,16 +2,18 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from matplotlib import image
 from scipy import stats
 
-from rl4dialog.experiments.quality.outcomes import Outcomes
+from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcomes
 from rl4dialog.experiments.quality.page import matched_kl, paired_differences, plot_worlds, worlds_page
-from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
+from rl4dialog.experiments.quality.plan import QualityPlan, WinRate, load_plan
 from rl4dialog.runs.report.metrics import mean_estimate
 
+ROOT = Path(__file__).parents[4]
 KEY, OTHER = "intent/accuracy", "lexical/meteor"
 
 
@@ -101,7 +103,7 @@ def test_rows_of_a_world_are_compared_by_seed(ladder):
     assert cells["PPO"]["IQM"] == "0.657"  # of .60, .71, .62, .73, .64
     assert cells["PPO"]["more than RLOO"] == "0.050 [0.025, 0.075]"  # gains of .10, .11, .12 instead of .06
     assert cells["RLOO"]["more than RLOO"] == "0.000"
-    assert cells["PPO"]["of the way to the ceiling"] == f"{0.05 / (0.81 - (0.56 + 0.66 + 0.56) / 3):.3f}"
+    assert cells["PPO"]["of the way to the ceiling"] == f"{0.05 / (0.81 - (0.56 + 0.66 + 0.56) / 3):.3f} (3 seeds)"
     assert cells["PPO"]["tokens to 0.55"] == "25,000 (5 of 5)"  # that of seed 2, whose first .06 cost 30,000
     assert cells["RLOO"]["tokens to 0.55"] == "43,333 (3 of 3)"
     assert cells["RLOO"]["tokens"] == "50,000" and cells["RLOO"]["METEOR"].startswith("0.200")
@@ -111,6 +113,41 @@ def test_rows_of_a_world_are_compared_by_seed(ladder):
         and "other weights" not in page
     )
     assert "IQM is the mean of the middle half" in page and "### At the same KL" in page
+
+
+@pytest.mark.parametrize(
+    ("ours", "base", "ceiling", "share"),
+    [
+        ([0.79, 0.77], [0.75, 0.75, 0.7, 0.7, 0.7], 0.8, "0.600 (2 seeds)"),  # .03 of .05, not of .08
+        ([0.5, 0.25, math.nan], [0.25, 0.25, 0.0], 1.0, "0.167 (2 seeds)"),
+        ([0.7, 0.4, 0.4], [0.1], 0.6, "n/a"),  # below its ceiling, but above it with the only seed of both
+        ([0.7, 0.7], [0.5], 0.6, "2.000 (1 seed)"),
+        ([0.6], [0.9], 0.8, "n/a"),  # (.6 - .9) / (.8 - .9) would be 3
+        ([0.8, 0.6], [0.7, 0.9], 0.8, "n/a"),
+        ([-1.2], [-3.0, -1.0], -1.0, "0.900 (1 seed)"),
+    ],
+)
+def test_the_way_to_the_ceiling_is_that_of_the_same_seeds(ladder, ours, base, ceiling, share):
+    plan, outcomes = ladder
+    plan.worlds["a"].ceiling = ceiling
+    runs = [
+        replace(outcomes.done[0], row=row, seed=seed, after={**outcomes.done[0].after, KEY: value})
+        for row, values in (("PPO", ours), ("RLOO", base))
+        for seed, value in enumerate(values)
+    ]
+    cells = cells_of(plan, Outcomes(runs), "a\n")
+    assert cells["PPO"].get("of the way to the ceiling", "n/a") == share
+
+
+@pytest.mark.parametrize("path", (ROOT / "docs/outcomes").glob("*.json"), ids=lambda path: path.stem)
+def test_pages_in_git_have_the_numbers_of_their_outcomes(path):
+    plan = load_plan(ROOT / f"task_configs/benchmarks/{path.stem}.yml", [])
+    outcomes = sorted(read_outcomes(path), key=lambda run: (list(plan.runs).index(run.row), run.seed))
+    kept = (ROOT / f"docs/{path.stem}.md").read_text(encoding="utf-8")
+    made, kept = (
+        [line for line in page.splitlines() if line[:1] == "|"] for page in (page_of(plan, Outcomes(outcomes)), kept)
+    )
+    assert made == kept
 
 
 def test_comparisons_are_adjusted_for_all_of_the_plan(ladder):
