@@ -32,6 +32,11 @@ def token_entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return -(log_probs.exp() * log_probs).sum(dim=-1)
 
 
+def token_kl(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
+    """KL(first || second) of two distributions over the vocabulary, in nats. Shapes (..., V), (..., V) -> (...)."""
+    return (log_probs.exp() * (log_probs - other_log_probs)).sum(dim=-1)
+
+
 def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
     """Set the probability of all other than the ``allowed`` tokens to 0. Shapes (..., V), (..., V) -> (..., V).
 

@@ -23,14 +23,18 @@ class ClipRange(NamedTuple):
     high: float
 
 
-def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: ClipRange) -> Tensor:
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: ClipRange, dual_clip: float | None = None) -> Tensor:
     """Negative clipped surrogate objective (eq. 7), with an upper range of its own as in DAPO (arXiv 2503.14476).
 
-    ``ratio`` is the new over the old probability of each token; the objective is constant beyond the range. Shapes
-    (N,), (N,) -> (N,).
+    ``ratio`` is the new over the old probability of each token; the objective is constant beyond the range. For a
+    negative advantage, that is only below it: the loss grows with the ratio without limit, unless ``dual_clip`` ends it
+    at so many times the advantage's size (Ye et al. 2020, arXiv 1912.09729, eq. 5). Shapes (N,), (N,) -> (N,).
     """
     clipped_ratio = ratio.clamp(1 - clip.low, 1 + clip.high)
-    return -torch.min(advantages * ratio, advantages * clipped_ratio)
+    objective = torch.min(advantages * ratio, advantages * clipped_ratio)
+    if dual_clip is not None:
+        objective = torch.where(advantages < 0, objective.maximum(dual_clip * advantages), objective)
+    return -objective
 
 
 def clipped_weight_surrogate(ratio: Tensor, log_probs: Tensor, advantages: Tensor, clip: ClipRange) -> Tensor:

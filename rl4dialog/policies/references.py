@@ -58,6 +58,13 @@ class WeightCopy(nn.Module):
             else:
                 trained.data, own.data = own.data, trained.data
 
+    @torch.no_grad()
+    def pull(self, share: float) -> None:
+        """Move the trained parameters by a share of the way to these weights; all the way with 1."""
+        self._reshard()
+        for name, own in self._own.items():
+            self._trained[name].lerp_(own, share)  # type: ignore[arg-type]
+
     def tensors(self) -> dict[str, Tensor]:
         """Weights by name, for checkpoints."""
         return dict(self._own)

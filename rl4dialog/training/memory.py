@@ -136,7 +136,8 @@ class MemoryPlan:
     weights: int
     gradients: int  # equal to ``weights``, unless only adapters are trained
     optimizer: int  # Adam's two moments
-    frozen: int  # reference, mask policy, the base model under adapters, and copies of the policy for self-play
+    # Reference, mask policy, the base model under adapters, and copies of the policy: for self-play, before an update.
+    frozen: int
     # Tensors kept for the backward pass of a micro-batch or of the supervised loss, whichever has more, including
     # logits; ``None`` if the model's code cannot be traced without its weights.
     activations: int | None
@@ -215,7 +216,8 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     # The initial policy is the reference, if this does not move. With adapters, a moving reference has a copy of them.
     is_held = has_copy and not moves and not is_offloaded
     n_copies_of_own = n_opponents + (has_beginning and not is_held) + (config.lora is not None and moves)
-    frozen += [*model.parameters()] * n_copies + own * n_copies_of_own
+    has_old = args.get("step_back") is not None and args.get("target_kl") is not None  # weights before an update
+    frozen += [*model.parameters()] * n_copies + own * (n_copies_of_own + has_old)
     n_trunks = 2 if critic == "separate" else 1
     passes = [PassSizes(n_rows, n_prompts, prompt_length, rows.response, rows.n_agent_tokens, n_trunks)]
     if args.get("supervised_coef"):  # a pass of its own, never split, whose references are as long as replies

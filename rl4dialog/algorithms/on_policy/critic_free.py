@@ -62,14 +62,6 @@ class CriticFree(PPO):
         self.kl_in, self.kl_estimator = kl_in, kl_estimator
         super().__init__(*args, normalize_advantage=normalize_advantage, **kwargs)
 
-    @classmethod
-    def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        super().check_arguments(args, n_envs)
-        for name, why in cls.no_meaning.items():
-            if name in args:
-                advice = "remove it, or use another algorithm, such as ppo"
-                raise ConfigError(f"alg.args.{name} has no meaning: {cls.__name__.lower()} {why}; {advice}")
-
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0
 

@@ -57,6 +57,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             The gradient is the same up to rounding.
         clip_range_high: Clipping range of the ratio above 1, if it is larger than the one below (DAPO). By default both
             are ``clip_range``.
+        dual_clip: Limit of the loss of a token with a negative advantage, as a multiple of the advantage. Without it,
+            the loss grows with the ratio: one sampled token that was unlikely can decide an update (Ye et al. 2020,
+            arXiv 1912.09729). 3 is usual.
         ratio: Ratio of new to old probability: of each ``token``, or one for all tokens of a reply, normalized by its
             length (``sequence``, GSPO). In a conversation, each turn has its own.
         surrogate: ``clip`` for PPO's clipped surrogate, or ``cispo`` for clipped importance weights, which keep the
@@ -98,6 +101,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         micro_batch_size: Count | None = None,
         split_by_length: bool = True,
         clip_range_high: Positive | Schedule | ScheduleSettings | None = None,
+        dual_clip: Annotated[float, Field(gt=1)] | None = None,
         ratio: Literal["token", "sequence"] = "token",
         surrogate: Literal["clip", "cispo"] = "clip",
         loss_aggregation: LossAggregation = "token_mean",
@@ -120,7 +124,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         self.huber_delta, self.agreement_mask = huber_delta, agreement_mask
         self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
-        self.ratio, self.surrogate = ratio, surrogate
+        self.dual_clip, self.ratio, self.surrogate = dual_clip, ratio, surrogate
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
         self.importance_correction, self.critic_warmup_iters = importance_correction, critic_warmup_iters
         self.correction_cap, self.correction_mode = correction_cap, correction_mode
@@ -145,6 +149,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                         f"alg.args.clip_range_high is {high(percent / 100):g}, below alg.args.clip_range = "
                         f"{low(percent / 100):g}; it is the range above a ratio of 1, which may only be wider"
                     )
+        if args.get("dual_clip") is not None and args.get("surrogate", "clip") != "clip":
+            raise ConfigError(
+                "alg.args.dual_clip has no effect with alg.args.surrogate: cispo, whose weights it limits"
+            )
         for name in ("correction_cap", "correction_mode"):
             if name in args and args.get("importance_correction", "none") == "none":
                 raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")
@@ -177,6 +185,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         self._weigh_replies()
         self._check_targets()
         self._divide_replies()
+        before = self._weights_before()
 
         # Keep tensors and read them at the end, because each read synchronizes with the GPU.
         history: dict[str, list[torch.Tensor]] = {}
@@ -213,6 +222,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             if stopped_early:
                 break
 
+        # A look after the last step, which the early stopping cannot take.
+        self._limit_step(before)
         self._train_critic(clip_range_vf)
         self._end_update()
         self._record(history, clip, clip_range_vf)
@@ -402,7 +413,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     ) -> torch.Tensor:
         """The loss of every agent token, before weights and entropy. Shape (n_tokens,)."""
         if self.surrogate == "clip":
-            return clipped_surrogate(ratio, advantages, clip)
+            return clipped_surrogate(ratio, advantages, clip, self.dual_clip)
         return clipped_weight_surrogate(ratio, log_prob, advantages, clip)
 
 
@@ -441,6 +452,15 @@ class NLPO(PPO):
 
 
 class A2C(LMRolloutMixin, stable_baselines3.A2C):  # type: ignore[misc]
-    """stable-baselines3's A2C: one optimizer step per iteration, on all replies at once."""
+    """stable-baselines3's A2C: one optimizer step per iteration, on all replies at once.
+
+    Args:
+        target_kl: With ``step_back``, limits the KL of the policy from the rollout policy after this step, in nats per
+            token.
+    """
 
     data_parallel = True
+
+    def __init__(self, *args: Any, target_kl: Positive | None = None, **kwargs: Any) -> None:
+        self.target_kl = target_kl
+        super().__init__(*args, **kwargs)

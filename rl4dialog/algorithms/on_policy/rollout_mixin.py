@@ -26,9 +26,12 @@ from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.functional import distributed
 from rl4dialog.functional.advantages import Credit
 from rl4dialog.functional.distributed import gathered
+from rl4dialog.functional.log_probs import token_kl
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import EvaluatedActions, LMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.gradient_steps import StepGuard
+from rl4dialog.policies.references import WeightCopy
 from rl4dialog.policies.sharding import shard_policy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
@@ -94,6 +97,12 @@ class TextArguments(OnPolicyArguments, total=False):
     clip_range_vf: Positive | Schedule | ScheduleSettings | None  # type: ignore[misc]
 
 
+STEP_BACK = 3.0
+MAX_HALVINGS = 6  # then the policy takes no step
+# Cost of a look against a small error of the mean: two passes without gradients over an eighth of the rollout.
+LOOK_AT_ONE_IN, MIN_TOKENS_LOOKED_AT = 8, 512
+
+
 class LMRolloutMixin:
     """Mixin for subclasses of stable-baselines3's ``OnPolicyAlgorithm``. Their ``train()`` then receives whole replies.
 
@@ -141,6 +150,9 @@ class LMRolloutMixin:
         max_grad_norm: Maximum gradient norm; larger gradients are scaled down.
         target_kl: Stop an update when the policy's approximate KL from the rollout policy exceeds about this value, in
             nats per token.
+        step_back: Look once more after the update: while its KL(new || old) over the whole vocabulary, on average over
+            some states of the rollout, exceeds this multiple of ``target_kl``, the policy's step is halved. ``null``
+            never looks.
         device: Device; ``auto`` selects a GPU if there is one, otherwise the CPU.
     """
 
@@ -178,8 +190,10 @@ class LMRolloutMixin:
         value_gae_lambda: Fraction | None = None,
         gae_horizon: Positive | None = None,
         join_turns: bool = True,
+        step_back: Positive | None = STEP_BACK,
         **kwargs: Unpack[TextArguments],
     ) -> None:
+        self.step_back = step_back
         self._sharded = sharded
         self._join_turns = join_turns
         self._credit = {"credit": credit, "turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
@@ -197,6 +211,12 @@ class LMRolloutMixin:
         """Check constraints on config arguments beyond their types."""
         for name in SCHEDULED:
             as_schedule(args.get(name), name)
+        for name, why in cls.no_meaning.items():
+            if name in args:
+                advice = "remove it, or use another algorithm, such as ppo"
+                raise ConfigError(f"alg.args.{name} has no meaning: {cls.__name__.lower()} {why}; {advice}")
+        if args.get("step_back") is not None and args.get("target_kl") is None:
+            raise ConfigError("alg.args.step_back has no effect without alg.args.target_kl, of which it is a multiple")
 
     @property
     def iteration(self) -> int:
@@ -261,12 +281,55 @@ class LMRolloutMixin:
             # Its numbers are those of all processes; its gradients are clipped once they are summed.
             algorithm.policy, algorithm.max_grad_norm = GatheredPolicy(policy), math.inf
             norm_of_sum = max_grad_norm or math.inf  # TRPO's is 0, and unused
+        before = self._weights_before()
         try:
             with self.step_guard.around(policy.optimizer, norm_of_sum):
                 super().train()  # type: ignore[misc]
         finally:
             algorithm.policy, algorithm.max_grad_norm = policy, max_grad_norm
+        self._limit_step(before)
         self._end_update()
+
+    def _weights_before(self) -> WeightCopy | None:
+        """The policy's weights before an update, if its step is limited."""
+        is_limited = self.step_back is not None and getattr(self, "target_kl", None) is not None
+        return self.policy.copied_weights() if is_limited and not self.is_critic_warmup else None  # type: ignore[attr-defined]
+
+    def _limit_step(self, before: WeightCopy | None) -> None:
+        """Halve the policy's step while it leads too far from the weights before the update.
+
+        Estimates on the rollout's own tokens miss probability that moves to tokens that were never sampled, which is
+        where pushing down the tokens of a peaked policy moves it. Only the policy goes back, along a straight line, as
+        in TRPO's line search; a critic keeps its update.
+        """
+        if before is None:
+            return
+        limit = self.step_back * self.target_kl  # type: ignore[attr-defined]
+        kl, n_halvings = self._kl_from(before), 0
+        self.logger.record("train/update_kl", kl)  # type: ignore[attr-defined]
+        while not kl <= limit and n_halvings < MAX_HALVINGS:  # which NaN is not
+            before.pull(0.5)
+            kl, n_halvings = self._kl_from(before), n_halvings + 1
+        if not kl <= limit:
+            before.pull(1.0)
+        self.logger.record("train/step_halvings", n_halvings)  # type: ignore[attr-defined]
+
+    @torch.no_grad()
+    def _kl_from(self, before: WeightCopy) -> float:
+        """Mean KL(policy || policy before the update) over the vocabulary at evenly spaced rows of the rollout."""
+        policy, rollout = self.policy, self.rollout_buffer.replies  # type: ignore[attr-defined]
+        every = min(LOOK_AT_ONE_IN, max(1, rollout.n_tokens // MIN_TOKENS_LOOKED_AT))
+
+        def kl_of(part: Replies) -> Tensor:
+            new = policy.get_distribution(part.observations).distribution.logits
+            with before.in_place():
+                old = policy.get_distribution(part.observations).distribution.logits
+            return part.scattered(token_kl(new, old))
+
+        some = rollout[torch.arange(0, len(rollout), every)].to(policy.device)
+        total = some.computed(kl_of, policy.lockstep, 3 * policy.n_logits).sum()
+        total, n_tokens = distributed.all_reduce_numbers(float(total), some.n_tokens)
+        return total / n_tokens
 
     def _end_update(self) -> None:
         """Move the reference, prepare the partner, log skipped steps and constant advantages, return unused memory."""

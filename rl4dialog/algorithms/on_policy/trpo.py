@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import sb3_contrib
 import torch
@@ -35,6 +36,7 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
     """
 
     data_parallel = True
+    no_meaning: ClassVar[Mapping[str, str]] = {"step_back": "finds its step with a line search"}
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
             "line_search_max_iter": line_search_max_iter,
             "n_critic_updates": n_critic_updates,
         }
-        super().__init__(*args, target_kl=target_kl, **own, **kwargs)
+        super().__init__(*args, target_kl=target_kl, step_back=None, **own, **kwargs)
         self.fisher_sub_sampling_factor = sub_sampling_factor
 
     def train(self) -> None:
