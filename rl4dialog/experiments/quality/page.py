@@ -107,7 +107,7 @@ def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> list[str]:
         )
     columns |= {label: mean_of(lambda run, key=key: run.after[key]) for key, label in plan.metrics.items()}  # type: ignore[misc]
     about = [] if math.isnan(shortest) else [f"Equal tokens: {shortest:,.0f}."]
-    about += [] if ceiling is None else [f"Ceiling: {ceiling:g}; the way to it is measured with the seeds that both rows have."]
+    about += [] if ceiling is None else [f"Ceiling: {ceiling:g}; the way to it is that of the seeds of both rows."]
     if not name:
         after = [run.after[metric] for run in base]
         columns["change by training"] = mean_of(lambda run: run.after[metric] - run.before[metric])
