@@ -23,7 +23,8 @@ class ScheduleSettings(TypedDict, total=False):
     start: Required[Positive]  # value in the beginning, or after the warmup; the highest one
     end: NonNegative  # value of the last iteration; 0 by default; not for constant
     schedule: Literal["linear", "cosine", "constant"]  # shape of the curve from start to end; linear by default
-    # Fraction of the iterations in which the value first rises linearly from 0; only for the learning rate.
+    # Fraction of the iterations in which the value first rises linearly from 0, not in a run of one iteration; only for
+    # the learning rate.
     warmup: Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -48,12 +49,26 @@ def scheduled(start: float, end: float, kind: str, warmup: float) -> Callable[[f
 
     def value(progress_remaining: float) -> float:
         done = 1 - progress_remaining
-        if done < warmup:
+        if 0 < done < warmup:
             return start * done / warmup
-        done = (done - warmup) / (1 - warmup)
+        done = max(done - warmup, 0) / (1 - warmup)
         if kind == "constant":
             return start
         left = 1 - done if kind == "linear" else (1 + math.cos(math.pi * done)) / 2
         return end + (start - end) * left
 
     return value
+
+
+class IterationSchedules:
+    """Mixin for algorithms that read their schedules once per iteration, after its rollout."""
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """Timesteps that an iteration counts as."""
+        raise NotImplementedError
+
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
+        """Keep the only iteration of a run at the start of its schedules; stable-baselines3 would read their end."""
+        done = num_timesteps if total_timesteps > self.timesteps_per_iteration else 0
+        super()._update_current_progress_remaining(done, total_timesteps)  # type: ignore[misc]

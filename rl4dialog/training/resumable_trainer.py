@@ -31,7 +31,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional import distributed
 from rl4dialog.policies.saving import load_optimizer
-from rl4dialog.runs.progress import Progress
+from rl4dialog.runs.progress import Progress, say
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 
@@ -201,6 +201,15 @@ class ResumableTrainer(Trainer, TrainerCallback):
         elif self.state.epoch % 1 and not self.control.should_training_stop:
             self._loop.after_step(self)
         self._started += time.perf_counter() - paused
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Build the schedule of the learning rate. A warmup begins at 0, so the only step of a training has none."""
+        if num_training_steps == 1:
+            self.args.warmup_steps = 0
+        elif self.args.get_warmup_steps(num_training_steps) >= num_training_steps:
+            peak, n = f"learning_rate: {self.args.learning_rate:g} is not reached", num_training_steps
+            say(f"note: {peak}, because the warmup takes all {n:,} optimizer steps; lower it", on_terminals=True)
+        return super().create_scheduler(num_training_steps, optimizer)
 
     # -- what transformers would load from pickles ----------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from accelerate import DistributedType
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, get_scheduler
 
 from rl4dialog.core.arguments import Count, NonNegative, check_values, parameters_of
 from rl4dialog.core.config_blocks import WarmStartConfig
@@ -374,19 +374,23 @@ def warm_start(model: PreTrainedModel, examples: ExampleSets, settings: WarmStar
 
     measure()
     loop: Any = SimpleNamespace(checkpoint=None, after_step=lambda trainer: None, after_epoch=measure)
-    arguments = {
-        "num_train_epochs": settings.n_epochs,
-        "per_device_train_batch_size": settings.batch_size,
-        "per_device_eval_batch_size": settings.batch_size,
-        **settings.model_dump(include={"learning_rate", "weight_decay", "warmup_ratio", "lr_scheduler_type"}),
-    }
     said: dict[str, Any] = {"description": "Warm start", "loop": loop}
-    metrics = train_supervised(model, examples, training_args=arguments, seed=seed, **said)
+    metrics = train_supervised(model, examples, training_args=warm_start_args(settings), seed=seed, **said)
     if settings.keep_best:
         model.load_state_dict(best)
         losses = losses[: losses.index(min(losses)) + 1]
         say(f"Warm start: kept epoch {len(losses) - 1}, loss of val replies {losses[-1]:.3f}", on_terminals=True)
     return {**metrics, "held_out_losses": losses}
+
+
+def warm_start_args(settings: WarmStartConfig) -> dict[str, Any]:
+    """The settings of a warm start by the names of ``TrainingArguments``."""
+    return {
+        "num_train_epochs": settings.n_epochs,
+        "per_device_train_batch_size": settings.batch_size,
+        "per_device_eval_batch_size": settings.batch_size,
+        **settings.model_dump(include={"learning_rate", "weight_decay", "warmup_ratio", "lr_scheduler_type"}),
+    }
 
 
 def memorised(held_out_losses: Sequence[float]) -> str | None:
@@ -440,6 +444,22 @@ def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
         check_values({name: parameters[current].replace(annotation=kind)}, {name: value}, "alg.training_args.")
         known[current] = value
     return known
+
+
+def check_training_args(training_args: Mapping[str, Any], where: str) -> None:
+    """Check the arguments of a training, and that its schedule of the learning rate gets what it needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            args = build_training_arguments(training_args, folder, 0, with_val=True)
+            chosen, kwargs = args.lr_scheduler_type, args.lr_scheduler_kwargs
+            optimizer = torch.optim.SGD([torch.zeros(1)], lr=args.learning_rate)
+            get_scheduler(chosen, optimizer, args.get_warmup_steps(100), 100, kwargs)  # type: ignore[arg-type]
+        except ConfigError as error:
+            raise ConfigError(str(error).replace("alg.training_args", where)) from error
+        except (TypeError, ValueError) as error:
+            cure = "choose another, such as cosine"
+            name = getattr(chosen, "value", chosen)
+            raise ConfigError(f"{where}.lr_scheduler_type: {name} cannot be used: {error}; {cure}") from error
 
 
 def build_training_arguments(

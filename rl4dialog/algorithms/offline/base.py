@@ -15,7 +15,7 @@ from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
+from rl4dialog.algorithms.schedules import IterationSchedules, ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, Fraction, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
@@ -31,7 +31,7 @@ from rl4dialog.rollouts.conversation_log import ConversationLog, OfflineSampler
 PolicyKind = Literal["plain", "guided", "reranked"]
 
 
-class OfflineAlgorithm(BaseAlgorithm):
+class OfflineAlgorithm(IterationSchedules, BaseAlgorithm):
     """Minibatches of whole conversations from a log. Subclasses implement :meth:`_terms`.
 
     ``n_steps`` and ``batch_size`` count agent tokens, as in the algorithms that collect rollouts, so that both have the

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributions import Categorical, kl_divergence, register_kl
 from typing_extensions import Unpack
 
-from rl4dialog.algorithms.schedules import SCHEDULED, ScheduleSettings, as_schedule
+from rl4dialog.algorithms.schedules import SCHEDULED, IterationSchedules, ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
@@ -103,7 +103,7 @@ MAX_HALVINGS = 6  # then the policy takes no step
 LOOK_AT_ONE_IN, MIN_TOKENS_LOOKED_AT = 8, 512
 
 
-class LMRolloutMixin:
+class LMRolloutMixin(IterationSchedules):
     """Mixin for subclasses of stable-baselines3's ``OnPolicyAlgorithm``. Their ``train()`` then receives whole replies.
 
     ``rollout_buffer.get(batch_size)`` yields :class:`~rl4dialog.functional.replies.ReplySamples`. For these,

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from typing_extensions import Unpack
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import CommonArguments, OnPolicyArguments
+from rl4dialog.algorithms.schedules import IterationSchedules
 from rl4dialog.core.arguments import Count, Fraction, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
 
@@ -123,7 +124,7 @@ class _Rollout:
         self._callback.on_rollout_end()
 
 
-class OnPolicyIterations(IterationMixin):
+class OnPolicyIterations(IterationSchedules, IterationMixin):
     """Iterations of ``n_steps`` steps of each environment."""
 
     def __init__(self, *args: Any, **kwargs: Unpack[OnPolicyArguments]) -> None:

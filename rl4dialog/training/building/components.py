@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ from rl4dialog.training.building.switching import switch_algorithm
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.processes import refuse_deepspeed
 from rl4dialog.training.reward_model.models import check_model_names
-from rl4dialog.training.supervised import IGNORED_ARGS, build_training_arguments
+from rl4dialog.training.supervised import IGNORED_ARGS, check_training_args, warm_start_args
 from rl4dialog.training.turn_level.environments import check_fits, check_turn_level
 
 
@@ -171,6 +170,8 @@ def _check_text(config: TextConfig) -> None:
     for registry, id, args, where in metrics_and_rewards(config):
         registry.check(id, args, where)
         config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)
+    if config.warm_start is not None:
+        check_training_args(warm_start_args(config.warm_start), "warm_start")
     for block in config.generation_blocks:
         refused = NOT_IN_ROLLOUTS if block.where.startswith("alg.policy") else None
         GenerationSettings.from_kwargs(block.kwargs, block.where, refused)
@@ -193,8 +194,7 @@ def _check_reward_model(config: RewardModelConfig) -> None:
 def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: dict[str, Any]) -> None:
     """Check a run that transformers' `Trainer` trains."""
     _check_between_epochs(config)
-    with tempfile.TemporaryDirectory() as folder:
-        build_training_arguments(training_args, folder, config.seed, with_val=True)
+    check_training_args(training_args, "alg.training_args")
     ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
     config.warnings.extend(f"alg.training_args.{name} has no effect here and is ignored" for name in ignored)
 

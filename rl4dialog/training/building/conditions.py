@@ -9,6 +9,7 @@ from typing import Any
 
 from rl4dialog import catalog
 from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.schedules import as_schedule
 from rl4dialog.core.config import (
     TURN_GOALS,
     OfflineConfig,
@@ -263,6 +264,9 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.args.exploration_final_eps is {exploration_final_eps:g}, so the agent explores more and more; lower it"),
     ),
     "note": (
+        (lambda learning_rate, n_iters: isinstance(learning_rate, Mapping) and n_iters > 1
+            and as_schedule(learning_rate, "learning_rate")(0) == 0,
+         "alg.args.learning_rate is 0 in the last of the {n_iters} iterations, which trains nothing; raise its end"),
         (lambda lora_dropout: lora_dropout,
          "lora.lora_dropout has no effect: dropout is off, so that rollouts and updates compute the same"),
         (lambda eval_every, n_iters: eval_every > n_iters and eval_every != 10,  # the default

@@ -423,6 +423,16 @@ def test_nothing_but_the_weights_is_changed(tokenizer):
     assert torch.equal(torch.random.get_rng_state(), states[2])
 
 
+@pytest.mark.parametrize(("n_epochs", "args", "n_notes"), [(1, {}, 0), (3, {}, 0), (3, {"warmup_steps": 3}, 1)])
+def test_a_warmup_leaves_steps_to_train_or_says_so(tokenizer, n_epochs, args, n_notes, capsys):
+    model = make_model(tokenizer)
+    before = weights(model)
+    batch = {"per_device_train_batch_size": len(SAMPLES) * 9, "num_train_epochs": n_epochs, "warmup_ratio": 0.05}
+    train(model, tokenizer, **{**batch, **args})
+    assert not torch.equal(weights(model), before)
+    assert capsys.readouterr().err.count("is not reached, because the warmup takes all 3 optimizer steps") == n_notes
+
+
 def test_progress_and_nothing_else_is_printed(tokenizer, capfd):
     train(make_model(tokenizer), tokenizer, num_train_epochs=3, logging_steps=1)
     printed = capfd.readouterr()

@@ -2,8 +2,10 @@
 
 import math
 
+import gymnasium as gym
 import numpy as np
 import pytest
+import stable_baselines3
 import torch
 from pydantic import TypeAdapter, ValidationError
 from rows import rows_of
@@ -13,16 +15,19 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 from two_processes import in_two_processes
 
+from rl4dialog.algorithms.offline.bc import BC
 from rl4dialog.algorithms.on_policy import rollout_mixin
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.on_policy.rollout_mixin import OnPolicyArguments
 from rl4dialog.algorithms.schedules import as_schedule
+from rl4dialog.algorithms.turn_level.iterations import with_iterations
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.distributed import process_index
 from rl4dialog.rollouts.kl_controllers import KLController
 from rl4dialog.training.building.components import check_components
+from tests.offline import make_learner, make_log, marked_tokenizer
 
 DEVICE = TypeAdapter(OnPolicyArguments.__annotations__["device"], config={"arbitrary_types_allowed": True})
 
@@ -57,11 +62,9 @@ def make_ppo(controller=None, algorithm=PPO, n_envs=2, model_seed=0, **kwargs):
         DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * n_envs),
         n_steps=16,
         batch_size=16,
-        learning_rate=1e-2,
         policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn},
         kl_controller=controller,
-        device="cpu",
-        **kwargs,
+        **{"device": "cpu", "learning_rate": 1e-2, **kwargs},
     )
 
 
@@ -171,14 +174,34 @@ def test_timesteps_are_those_that_were_asked_for_and_episodes_are_kept_as_a_moni
         ({"start": 2.0, "end": 1.0}, [2.0, 1.75, 1.5, 1.0]),
         ({"start": 2.0, "schedule": "cosine"}, [2.0, 1 + math.cos(math.pi / 4), 1.0, 0.0]),
         ({"start": 2.0, "schedule": "constant"}, [2.0] * 4),
-        ({"start": 2.0, "warmup": 0.5}, [0.0, 1.0, 2.0, 0.0]),
-        ({"start": 2.0, "schedule": "constant", "warmup": 0.5}, [0.0, 1.0, 2.0, 2.0]),
-        ({"start": 2.0, "end": 1.0, "schedule": "cosine", "warmup": 0.25}, [0.0, 2.0, 1.75, 1.0]),
+        ({"start": 2.0, "warmup": 0.5}, [2.0, 1.0, 2.0, 0.0]),
+        ({"start": 2.0, "schedule": "constant", "warmup": 0.5}, [2.0, 1.0, 2.0, 2.0]),
+        ({"start": 2.0, "end": 1.0, "schedule": "cosine", "warmup": 0.25}, [2.0, 2.0, 1.75, 1.0]),
     ],
 )
 def test_values_follow_the_progress(settings, expected):
     value = as_schedule(settings, "learning_rate")
     assert [value(1 - done) for done in (0, 0.25, 0.5, 1)] == pytest.approx(expected)
+
+
+SCHEDULES = ({"start": 0.01}, {"start": 0.01, "end": 1e-3, "schedule": "cosine", "warmup": 0.5})
+
+
+@pytest.mark.parametrize("settings", SCHEDULES)
+@pytest.mark.parametrize(("n_iters", "is_start"), [(1, True), (3, False)])
+def test_the_only_iteration_of_a_run_has_the_start_of_its_schedules(settings, n_iters, is_start, tmp_path):
+    model = make_gpt2(marked_tokenizer())
+    plain = with_iterations(stable_baselines3.PPO)
+    cart_pole = {"env": gym.make("CartPole-v1"), "n_steps": 16, "batch_size": 16, "n_epochs": 1, "device": "cpu"}
+    algorithms = [
+        make_ppo(learning_rate=settings, n_epochs=1),
+        make_learner(BC, make_log(tmp_path, model), model, learning_rate=settings),
+        plain("MlpPolicy", learning_rate=as_schedule(settings, "learning_rate"), **cart_pole),
+    ]
+    for algorithm in algorithms:
+        algorithm.learn(n_iters * algorithm.timesteps_per_iteration, log_interval=None)
+        rate = algorithm.policy.optimizer.param_groups[0]["lr"]
+        assert rate == pytest.approx(0.01 if is_start else settings.get("end", 0))
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,12 @@ MET = [
     (TALK, "error", {**SECRET, **HTTP}, "critic_reads is secret, but the partner 'http' has no secret"),
     (TALK, "error", {**SECRET, **partner("replay")}, "the partner 'replay' has no secret"),
     (TALK, "error", {**SECRET, **partner("self_play", learns="both")}, "learns: both is not supported with .*secret"),
+    (
+        TEXT,
+        "note",
+        args(learning_rate={"start": 0.1, "warmup": 0.5}),
+        "learning_rate is 0 in the last of the 2 iterations",
+    ),
     (TEXT, "note", env(max_secret_length=9), "max_secret_length has no effect without"),
     (TEXT, "error", GREEDY, "importance_correction needs alg.policy.args.generation_kwargs.do_sample: true"),
     (TEXT, "error", args(importance_correction="sequence"), "no effect: without filters such as"),
@@ -198,6 +204,8 @@ WITHOUT = [
     (CART_POLE, {"train_evaluation__n_iters": 0, "alg__args__learning_starts": 100}),  # only evaluates
     *((GOALS, {"env__args__goals": name}) for name in ("get_acquainted", "convogym")),
     (TEXT, wordle("mixture")),
+    (TEXT, args(learning_rate={"start": 0.1, "end": 0.01})),
+    (TEXT, {**args(learning_rate={"start": 0.1}), "train_evaluation__n_iters": 1, "train_evaluation__eval_every": 1}),
     (TEXT, {"lora": {"lora_dropout": 0.0}}),
     (TEXT, {"alg": SUPERVISED, "lora": {"lora_dropout": 0.1}, "reward_fn": None}),  # where dropout has an effect
     (TEXT, {**RLOO, "alg__policy__args__critic": "none"}),
@@ -250,6 +258,17 @@ ONLY_EPOCHS = {**SUPERVISED, "model_name": "builtin/tiny-gpt2", "training_args":
             TEXT,
             {**RLOO, **env(once=True)},
             "env.args.once: alg.args.n_generations is 4, so each sample is talked about",
+        ),
+        (TEXT, {"warm_start": {"lr_scheduler_type": "warmup_stable_decay"}}, "warm_start.lr_scheduler_type: warmup_st"),
+        (
+            TEXT,
+            {"warm_start": {"lr_scheduler_type": "greedy"}},
+            "warm_start: lr_scheduler_type greedy requires an eval",
+        ),
+        (
+            TEXT,
+            {"alg": {**ONLY_EPOCHS, "training_args": {"lr_scheduler_type": "cosine_with_min_lr"}}},
+            "alg.training_args.lr_scheduler_type: cosine_with_min_lr cannot be used",
         ),
         (TALK, partner("self_play", **BOTH), "learns: both trains the current policy on both sides"),
         (TALK, partner("self_play", pool_size=3), "pool_size has no effect without snapshot_every"),
