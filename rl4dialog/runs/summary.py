@@ -19,7 +19,7 @@ from rich.text import Text
 from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, Turn
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.reading import ending
-from rl4dialog.runs.report.metrics import MIN_SAMPLES, REWARD_KEY, MetricChange, changes_on_test
+from rl4dialog.runs.report.metrics import MIN_SAMPLES, REWARD_KEY, MetricChange, changes_on_test, ranking_key
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _WIDTH_FOR_GROUPS = 100  # characters, for names of metrics with their group
@@ -214,25 +214,31 @@ def is_headline(key: str) -> bool:
 
 
 def headlines_of(changes: Sequence[MetricChange]) -> list[MetricChange]:
-    """Success, metrics that say whether training helped, then others; those that did not change last."""
+    """What was trained, success, metrics that say whether it helped, then others; those that did not change last."""
+    trained = ranking_key([each.key for each in changes])
 
     def rank(change: MetricChange) -> tuple[bool, ...]:
-        old, new = change.before, change.after
-        is_constant = old is not None and new is not None and old.value == new.value
-        is_success = change.key.endswith("success")
-        return is_constant, not is_success, change.direction is None, change.key.startswith(f"{REWARD_KEY}/")
+        is_success, is_part = change.key.endswith("success"), change.key.startswith(f"{REWARD_KEY}/")
+        return change.key != trained, change.is_constant, not is_success, change.direction is None, is_part
 
     return sorted((each for each in changes if is_headline(each.key)), key=rank)
 
 
 def verdict(changes: Sequence[MetricChange], of: str) -> str:
-    """Say in a sentence what training did to the first metric that has a direction; empty without two evaluations."""
-    found = next((each for each in changes if each.direction and each.difference is not None), None)
-    if found is None or found.before is None or found.after is None or found.difference is None:
+    """Say in a sentence what training did to the reward or return, or to the first metric that has a direction.
+
+    Empty without two evaluations.
+    """
+    trained, known = ranking_key([each.key for each in changes]), [each for each in changes if each.difference]
+    found = next((each for each in changes if each.key == trained), next((e for e in known if e.direction), None))
+    if found is None or not known:
         return ""
-    change = f"{found.key} on {of}, from {format_number(found.before.value)} to {format_number(found.after.value)}"
-    if (interval := found.difference.interval) is None:
-        why = found.note or f"there is no interval with fewer than {MIN_SAMPLES}"
+    values = [math.nan if each is None else each.value for each in (found.before, found.after)]
+    change = "{} on {}, from {} to {}".format(found.key, of, *map(format_number, values))
+    if found.difference is None or (interval := found.difference.interval) is None:
+        is_finite = all(map(math.isfinite, values))
+        why = found.note if is_finite else "One of them is unknown or infinite"
+        why = why or f"there is no interval with fewer than {MIN_SAMPLES}"
         return f"No verdict on {change}: {why[0].lower()}{why[1:].rstrip('.')}."
     said = {"better": "Training improved", "worse": "Training worsened"}.get(found.effect, "No significant change of")
     numbers = (format_number(value, "+") for value in (found.difference.value, interval.low, interval.high))

@@ -25,6 +25,7 @@ from rl4dialog.runs.report.metrics import (
     direction,
     mean_estimate,
     repeated_keys,
+    reward_differences,
     sample_intervals,
     student_interval,
 )
@@ -35,6 +36,10 @@ from rl4dialog.runs.summary import is_headline
 
 _N_LINES = 12  # of the table of metrics, before the others are folded
 _MAX_ANSWERS = 4  # groups whose samples are shown side by side
+ONE_RUN_EACH = (
+    "One run each: the intervals of differences are over samples. Another seed may differ by more, so no difference is "
+    "colored; several seeds of each config give intervals over seeds."
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,8 @@ def compared_metrics(groups: Sequence[Group], split: str) -> list[ComparedMetric
     """Every metric of every group before and after training, over the runs that have both, without repeats.
 
     Means over several seeds have an interval over seeds, those of a single run one over samples. Differences from the
-    first group have an interval over seeds between groups of several seeds (Welch), otherwise over samples, paired.
+    first group have an interval over seeds between groups of several seeds (Welch). Those of single runs have one over
+    samples, paired, and no effect: it says nothing of other seeds. Different rewards have no difference.
     """
     runs = [run for group in groups for run in group.runs]
     keys = dict.fromkeys(key for run in runs for scores in run.metrics.get(split, {}).values() for key in scores)
@@ -139,15 +145,17 @@ def compared_metrics(groups: Sequence[Group], split: str) -> list[ComparedMetric
             before, after = (mean_estimate(each) if each else None for each in (group.scores(split, key, 0), scores))
             if after is not None and key in intervals[i]:
                 after = replace(after, interval=intervals[i][key])
-            difference = None
-            if i and after is not None and rows[0].after is not None:
+            difference, note = None, ""
+            if i and (differing := reward_differences(key, groups[0].runs[0].config, group.runs[0].config)):
+                note = f"another reward: {', '.join(differing)}"
+            elif i and after is not None and rows[0].after is not None:
                 value = after.value - rows[0].after.value
-                difference = Estimate(value)
-                if len(first) > 1 and len(scores) > 1:
-                    difference = Estimate(value, student_interval(value, first, scores))
-                elif key in paired[i] and after.interval and rows[0].after.interval:
-                    difference = Estimate(value, paired[i][key].interval)
-            rows.append(MetricChange(group.label, before, after, difference, direction=better))
+                note = ONE_RUN_EACH if len(first) == len(scores) == 1 else ""
+                interval = student_interval(value, first, scores)
+                if key in paired[i] and after.interval and rows[0].after.interval and note:
+                    interval = paired[i][key].interval
+                difference = Estimate(value, interval)
+            rows.append(MetricChange(group.label, before, after, difference, note, better))
         values = {f"{run.references[key]:.6g}" for run in runs if key in run.references} if split == "test" else set()
         found.append(ComparedMetric(key, better, float(values.pop()) if len(values) == 1 else None, rows))
     return found
@@ -194,7 +202,10 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
         Path(output).expanduser(),
         groups=groups,
         states={run.path: subtitle(run, run_state(run.path)) for run in runs},
-        notes=[f"{run.path.name}: {note}" for run in runs for note in run.notes],
+        notes=[
+            *[ONE_RUN_EACH] * any(row.note == ONE_RUN_EACH for metric in metrics for row in metric.groups),
+            *(f"{run.path.name}: {note}" for run in runs for note in run.notes),
+        ],
         warnings=[
             each._replace(message=f"{run.path.name}: {each.message}") for run in runs for each in run_warnings(run)
         ],

@@ -16,15 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rl4dialog.core.yaml_loader import packaged_yaml
+from rl4dialog.core.config_blocks import TEXT_GENERATION
+from rl4dialog.core.yaml_loader import flatten, packaged_yaml
 from rl4dialog.functional.statistics import CONFIDENCE, Estimate, Interval, wilson_interval
 from rl4dialog.runs.reading import Predictions, Run, number, pair, read_run
 
 MIN_SAMPLES = 50
 """Fewer samples get no interval and no verdict: scores of samples can be skewed, and Student's t then covers less."""
+ROUNDING = 1e-6
+"""Change up to which numbers are equal, in units of the metric or, above 1, relative to it."""
 REWARD_KEY, RETURN_KEYS = "reward", ("conversation/return", "episode/return")
 NO_SAMPLE_SCORES = "There are no scores per reply, so there is no interval."
 NOT_A_MEAN = "It is not the mean of the scores per reply, so there is no interval."
+
+_AFTER_THE_REWARD = tuple(f"reward_fn.{key}" for key in ("on_error", "normalize", "clip", "timeout_s", "async_calls"))
 
 Direction = Literal["higher", "lower"]
 Values = Sequence[float] | NDArray[np.float64]
@@ -63,10 +68,50 @@ def _declared(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _charged(config: Mapping[str, Any]) -> Iterator[str]:
     """Names of the parts of a composite reward with a negative weight. Their logged values are unweighted."""
-    parts = _mapping(_mapping(config.get("reward_fn")).get("args")).get("rewards")
-    for part in map(_mapping, parts if isinstance(parts, list) else ()):
+    for part in _rewards(config.get("reward_fn")):
         if number(part.get("weight")) < 0:
             yield str(part.get("name") or part.get("id"))
+
+
+def _rewards(reward: Any) -> Iterator[Mapping[str, Any]]:
+    """A reward's block, and those of its parts."""
+    yield _mapping(reward)
+    parts = _mapping(_mapping(reward).get("args")).get("rewards")
+    for part in parts if isinstance(parts, list) else ():
+        yield from _rewards(part)
+
+
+def reward_differences(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Config keys by which two runs' rewards under a metric key differ; none for metrics that are no rewards.
+
+    A part of the reward, and a reward that is a metric, have keys of their own, without its weight. What happens to the
+    reward after it was measured does not count.
+    """
+    if not is_of_reward(key := key.removeprefix("sampled/")):
+        return []
+    ours, theirs = _reward_settings(key, one), _reward_settings(key, other)
+    return [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+
+
+def _reward_settings(key: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    reward, metrics = config.get("reward_fn"), _mapping(config.get("train_evaluation")).get("metrics")
+    known = [_mapping(each) for each in (metrics if isinstance(metrics, list) else ())]
+    for block in [reward, *(each.get("args") for each in known if each.get("id") == REWARD_KEY)]:
+        for part in _rewards(block):
+            name, pay = part.get("name") or part.get("id"), part.get("pay") or _mapping(block).get("pay")
+            if key == f"{REWARD_KEY}/{name}" and part.get("id") != "partner":
+                own = {each: part[each] for each in ("id", "args") if part.get(each)}
+                return flatten({name: {**own, "pay": "turn"} if pay == "turn" else own})
+    chosen = ["reward_fn"]
+    if any(part.get("id") == "partner" for part in _rewards(reward)):  # which pays what the partner's replies carry
+        chosen += ["env.args.partner", "env.args.partner_replies"]
+    if any(isinstance(part.get("weight"), Mapping) for part in _rewards(reward)):  # schedules, measured at their end
+        chosen += ["train_evaluation.n_iters"]
+    if _mapping(config.get("env")).get("id", TEXT_GENERATION) != TEXT_GENERATION:  # an environment that pays
+        chosen += ["env.id", "env.args", "task"]
+    flat = {name: value for name, value in flatten(config).items() if value is not None}
+    of_reward = [name for name in flat if f"{name}.".startswith(tuple(f"{each}." for each in chosen))]
+    return {name: flat[name] for name in of_reward if not name.startswith(_AFTER_THE_REWARD)}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -77,11 +122,11 @@ def student_interval(value: float, *groups: Values) -> Interval | None:
     """Student's t interval of a number whose variance is the sum of those of the means of independent groups of values.
 
     With one group, this is the interval of a mean; with two, that of a difference of means (Welch 1947, doi
-    10.1093/biomet/34.1-2.28). There is none if a group has a single value, or if no group varies: a few equal values
-    do not show their spread. Ignores NaN.
+    10.1093/biomet/34.1-2.28). There is none if a group has a single value, or an infinite one, or if no group varies: a
+    few equal values do not show their spread. Ignores NaN.
     """
     known = [np.asarray(values, float)[~np.isnan(values)] for values in groups]
-    if min(map(len, known)) < 2:
+    if min(map(len, known)) < 2 or not all(np.isfinite(each).all() for each in known):
         return None
     # Equal values have no variance, although that of their rounded mean may be above 0.
     spread = [float(np.std(each, ddof=1)) if np.ptp(each) > 0 else 0.0 for each in known]
@@ -109,19 +154,19 @@ def sample_estimate(scores: NDArray[np.float64], are_differences: bool = False) 
     """
     known = scores[~np.isnan(scores)]
     mean = float(np.nanmean(scores)) if len(known) else math.nan
-    if len(known) < MIN_SAMPLES:
+    if len(known) < MIN_SAMPLES or not np.isfinite(known).all():
         return Estimate(mean)
     if not are_differences and np.isin(known, (0, 1)).all():
         return Estimate(mean, wilson_interval(float(known.sum()), len(known)))
-    center = float(known.mean())
-    return Estimate(mean, student_interval(center, known) or Interval(center, center))
+    # Equal scores of so many samples show that there is no spread.
+    return Estimate(mean, Interval(mean, mean) if np.ptp(known) == 0 else student_interval(mean, known))
 
 
 @dataclass(frozen=True)
 class MetricChange:
     """A metric before and after training, and the difference on the same prompts, as far as measured.
 
-    The note says why there is no interval. ``repeats`` are metrics with the same scores.
+    The note says why there is no interval, or nothing follows from it. ``repeats`` are metrics with the same scores.
     """
 
     key: str
@@ -133,10 +178,16 @@ class MetricChange:
     repeats: tuple[str, ...] = ()
 
     @property
+    def is_constant(self) -> bool:
+        """Whether the change is no more than rounding."""
+        size = 1.0 if self.after is None else max(1.0, abs(self.after.value))
+        return self.difference is not None and abs(self.difference.value) <= ROUNDING * size < math.inf
+
+    @property
     def effect(self) -> str:
         """``better`` or ``worse`` if the change is significant, ``other`` if the metric then has no direction."""
         interval = self.difference.interval if self.difference is not None else None
-        if interval is None or 0 in interval:
+        if interval is None or 0 in interval or self.is_constant or self.note:
             return ""
         if self.direction is None:
             return "other"

@@ -7,8 +7,9 @@ from rich.console import Console
 from run_files import prediction, write_json, write_run
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.runs.report.metrics import MIN_SAMPLES
-from rl4dialog.runs.summary import Example, print_summary
+from rl4dialog.functional.statistics import Estimate, Interval
+from rl4dialog.runs.report.metrics import MIN_SAMPLES, MetricChange, direction
+from rl4dialog.runs.summary import Example, headlines_of, print_summary, verdict
 
 BEFORE = {"intent/accuracy": 0.5, "lexical/meteor": 0.25, "diversity_metrics/entropy-2": 1234.0}
 AFTER = {"intent/accuracy": 0.625, "lexical/meteor": 0.2, "diversity_metrics/entropy-2": 900.0}
@@ -71,6 +72,32 @@ def test_what_training_did_is_said_in_a_sentence(tmp_path, gain, said, has_advic
         write_json(folder / f"epoch_{epoch}_test_split_predictions.json", replies)
     text = render(width=120, before={"reward": 0.5}, after={"reward": 0.5 + gain}, gold=None, path=str(folder))
     assert said in text and ("What to look at first" in text) is has_advice
+
+
+def test_what_was_trained_comes_first_and_what_did_not_change_last():
+    def change(key, gain):
+        return MetricChange(key, Estimate(0.5), Estimate(0.5 + gain), Estimate(gain), direction=direction(key))
+
+    gains = {"reward/part": 1, "length/words": 1, "lexical/ter": 1e-9, "lexical/meteor": 1, "conversation/success": 1}
+    expected = ["conversation/success", "lexical/meteor", "reward/part", "length/words", "lexical/ter"]
+    for trained in ([], ["reward"], ["conversation/return"], ["episode/return"]):
+        found = headlines_of([change(key, gain) for key, gain in (gains | dict.fromkeys(trained, 0)).items()])
+        assert [each.key for each in found] == trained + expected
+
+
+def test_reward_without_two_evaluations_has_no_verdict_and_no_other_metric_takes_its_place():
+    one = Estimate(0.5, Interval(0.4, 0.6))
+    success = MetricChange("conversation/success", one, one, one, direction="higher")
+    assert (
+        verdict([success], "it")
+        == "Training improved conversation/success on it, from 0.500 to 0.500: +0.500 (95 % interval +0.400 to +0.600)."
+    )
+    reward = MetricChange("reward", one, None, None, direction="higher")
+    assert (
+        verdict([reward, success], "it")
+        == "No verdict on reward on it, from 0.500 to -: one of them is unknown or infinite."
+    )
+    assert verdict([reward], "it") == verdict([], "it") == ""
 
 
 def test_names_of_metrics_have_no_group_where_intervals_leave_no_room(tmp_path):

@@ -8,6 +8,7 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.functional.statistics import Estimate, Interval
 from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.comparison import (
+    ONE_RUN_EACH,
     compared_metrics,
     config_differences,
     group_curves,
@@ -91,7 +92,8 @@ def test_single_runs_have_paired_intervals_over_samples(tmp_path):
     assert second.after is not None and second.after.interval is not None
     assert 0 <= second.after.interval.low < 0.125 < second.after.interval.high <= 0.25
     assert second.difference is not None and second.difference.interval is not None
-    assert second.difference.value == pytest.approx(-0.875) and second.effect == "worse"
+    assert second.difference.value == pytest.approx(-0.875)
+    assert (second.effect, second.note) == ("", ONE_RUN_EACH), "another seed may differ by more"
     assert -1 <= second.difference.interval.low < -0.875 < second.difference.interval.high <= -0.75
     write_json(folders[1] / "test_split_references.json", {"m": 0.8})
     (found,) = compared_metrics(group_runs([read_run(folder) for folder in folders]), "test")
@@ -132,6 +134,27 @@ def test_page_shows_groups_differences_curves_and_metrics(tmp_path):
     assert "<th>difference</th>" in page and "Difference: after training" in page and '<ul class="legend">' in page
     page = write_comparison(folders[:3], tmp_path / "page.html").read_text(encoding="utf-8")
     assert "ifference" not in page[page.index("<body") :] and '<ul class="legend">' not in page, "a single group"
+    assert ONE_RUN_EACH not in page
+    page = write_comparison(folders[2:], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert ONE_RUN_EACH in page and '<tr class="' not in page
+
+
+def test_different_rewards_have_no_difference(tmp_path):
+    scores = {"reward": 0.5, "reward/meteor": 0.5, "conversation/return": 0.5, "lexical/meteor": 0.5}
+    folders = []
+    for name, weight in (("a", 1.0), ("b", 2.0)):
+        parts = [{"id": "meteor", "weight": weight}, {"id": "length_reward"}]
+        folders.append(write_run(tmp_path / name, reward_fn={"id": "composite", "args": {"rewards": parts}}))
+        write_lines(folders[-1] / "test_split_metrics.jsonl", [{"epoch": i, "metrics": scores} for i in (0, 3)])
+    metrics = compared_metrics(group_runs(list(map(read_run, folders))), "test")
+    assert {each.key: each.groups[1].difference for each in metrics} == {
+        "reward": None,
+        "reward/meteor": Estimate(0.0),
+        "conversation/return": None,
+        "lexical/meteor": Estimate(0.0),
+    }
+    page = write_comparison(folders, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<small>another reward: reward_fn.args.rewards</small>") == 2
 
 
 def test_samples_of_all_groups_stand_side_by_side(tmp_path):

@@ -19,6 +19,7 @@ from rl4dialog.runs.report.metrics import (
     mean_estimate,
     metric_changes,
     repeated_keys,
+    reward_differences,
     sample_estimate,
     student_interval,
 )
@@ -75,6 +76,38 @@ def test_part_of_the_reward_that_costs_is_better_lower():
     assert direction("reward", config) == "higher" == direction("reward/assistant", {"reward_fn": None})
 
 
+COSTS, METEOR = {"id": "outcome", "args": {"per_turn": -0.1}}, {"id": "meteor", "args": {"synonyms": False}}
+FALLING = {"id": "composite", "args": {"rewards": [{**METEOR, "weight": {"schedule": "linear"}}]}}
+PARTNER, PAID = {"env": {"args": {"partner": {"id": "p"}, "max_turns": 3}}}, {"reward_fn": {"id": "partner"}}
+AS_METRIC = {"train_evaluation": {"n_iters": 9, "metrics": [{"id": "reward", "args": METEOR}]}}
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "other", "differing"),
+    [
+        ("reward", {"reward_fn": COSTS, "seed": 1}, {"reward_fn": {**COSTS, "normalize": "batch", "clip": [0, 1]}}, ""),
+        ("reward", {"reward_fn": COSTS}, {"reward_fn": {**COSTS, "pay": "turn"}}, "reward_fn.pay"),
+        ("conversation/return", {"reward_fn": COSTS}, {"reward_fn": {"id": "outcome"}}, "reward_fn.args.per_turn"),
+        ("lexical/meteor", {"reward_fn": COSTS}, {"reward_fn": METEOR}, ""),
+        ("reward", {"reward_fn": COSTS, **PARTNER}, {"reward_fn": COSTS}, ""),
+        ("reward", PAID | PARTNER, PAID, "env.args.partner.id"),
+        ("reward/partner", PAID | PARTNER, PAID, "env.args.partner.id"),
+        ("reward/meteor", {"reward_fn": FALLING}, {"reward_fn": {**FALLING, "pay": "turn"}}, "meteor.pay"),
+        ("reward", {"reward_fn": FALLING}, {"reward_fn": FALLING, **AS_METRIC}, "train_evaluation.n_iters"),
+        ("episode/return", {"env": {"id": "a", "args": {"n": 1}}}, {"env": {"id": "a"}}, "env.args.n"),
+        ("sampled/episode/return", {"env": {"id": "a"}}, {"env": {"id": "b"}}, "env.id"),
+        ("episode/success", {"env": {"id": "a"}}, {"env": {"id": "b"}}, ""),
+        ("reward/meteor", {"reward_fn": METEOR}, AS_METRIC, ""),
+        ("reward/meteor", {"reward_fn": FALLING}, {"reward_fn": METEOR}, ""),
+        ("reward/meteor", {"reward_fn": METEOR}, {"reward_fn": {"id": "meteor"}}, "meteor.args.synonyms"),
+        ("reward/x", {"reward_fn": {**METEOR, "name": "x"}}, {"reward_fn": {**METEOR, "id": "y", "name": "x"}}, "x.id"),
+        ("reward/meteor_2", {"reward_fn": METEOR}, {"reward_fn": {"id": "b", "args": METEOR["args"]}}, "reward_fn.id"),
+    ],
+)
+def test_rewards_are_the_same_if_what_they_follow_from_is(key, one, other, differing):
+    assert reward_differences(key, one, other) == [*filter(None, [differing])]
+
+
 def test_intervals_over_runs_are_students_and_welchs():
     ours, others = [0.61, 0.64, 0.59, 0.63, 0.66], [0.58, 0.6, 0.42]
     low, high = stats.ttest_ind(ours, others, equal_var=False).confidence_interval()
@@ -90,6 +123,8 @@ def test_values_without_spread_have_no_interval():
     assert mean_estimate([0.05] * 3).interval is None  # whose standard deviation is 8e-18 by numpy
     assert math.isnan(mean_estimate([]).value) and mean_estimate([]).interval is None
     assert student_interval(0.0, [1.0, 2.0], [1.0, math.nan]) is None
+    assert student_interval(0.0, [1.0, 2.0, math.inf]) is None
+    assert all(sample_estimate(np.full(60, value)).interval is None for value in (math.inf, -math.inf, math.nan))
 
 
 def test_samples_have_intervals_from_a_minimum_on_of_which_those_of_shares_are_wilsons():

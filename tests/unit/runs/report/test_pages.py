@@ -1,6 +1,7 @@
 """Pages of runs and of improvements."""
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -191,15 +192,25 @@ def test_conversations_stand_side_by_side_with_rewards_and_ends(tmp_path):
         ),
         (60, -1, "Training worsened reward on 60 test prompts, from 1.500 to 0.500: -1.000"),
         (60, 0, "No significant change of reward on 60 test prompts"),
+        (60, 3e-9, "No significant change of reward on 60 test prompts, from 1.500 to 1.500: +0.000"),
+        (
+            60,
+            math.inf,
+            "No verdict on reward on 60 test prompts, from 1.500 to inf: one of them is unknown or infinite.",
+        ),
+        (60, -math.inf, "No verdict on reward on 60 test prompts, from 1.500 to -inf: one of them is unknown"),
+        (60, math.nan, "No verdict on reward on 60 test prompts, from 1.500 to -: one of them is unknown or infinite."),
         (8, 1, "No verdict on reward on 8 test prompts, from 1.500 to 2.500: there is no interval with fewer than 50."),
     ],
 )
 def test_page_begins_with_a_verdict_and_then_a_picture(tmp_path, n, gain, said):
     write_run(tmp_path)
+    metrics = []
     for epoch in (0, 3):
-        rows = [prediction(i, "a", reward=i % 4 + gain * (epoch > 0)) for i in range(n)]
+        scores = {"conversation/success": epoch / 3}
+        rows = [prediction(i, "a", reward=i % 4 + (gain if epoch else 0.0), **scores) for i in range(n)]
         write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
-    metrics = [{"epoch": epoch, "metrics": {"reward": 1.5 + gain * (epoch > 0)}} for epoch in (0, 3)]
+        metrics.append({"epoch": epoch, "metrics": {**scores, "reward": 1.5 + (gain if epoch else 0.0)}})
     write_lines(tmp_path / "test_split_metrics.jsonl", metrics)
     text = " ".join(page_of(tmp_path).text.split())
     assert text.index(said) < text.index("Task reward") < text.index("algorithm ppo")
