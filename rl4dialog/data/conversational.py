@@ -25,9 +25,8 @@ from rl4dialog.data.tables import dataset_split
 Turns = Literal["last", "all", "first"]
 
 _logger = logging.getLogger(__name__)
-_COLUMNS = ("messages", "prompt", "completion", "chosen", "rejected")
 # Tags of speakers in the texts of hh-rlhf (Bai et al. 2022, arXiv 2204.05862).
-_TAG, _REPLY_TAG = re.compile(r"\n\n(Human|Assistant):"), "\n\nAssistant:"
+_TAG, _OPENING_TAG, _REPLY_TAG = re.compile(r"\n\n(Human|Assistant):"), "\n\nHuman:", "\n\nAssistant:"
 
 
 class NoSharedPrompt(DataError):
@@ -93,9 +92,6 @@ class Conversational(TextGenPool):
 
         def read() -> Iterator[Sample]:
             for index, row in enumerate(rows):
-                unread = [name for name in row.values if name not in (*_COLUMNS, *meta_data_columns)]
-                if index == 0 and split == "train" and unread:
-                    _logger.warning("%s: these columns are not read: %s", row.place, ", ".join(unread))
                 for ending, prompt, reply, info in _examples(row, turns, format == "chat_template", notes):
                     notes[EMPTY] += reply is not None and not reply.strip()
                     text, messages = prompt, prompt
@@ -168,20 +164,56 @@ def _continuation(row: Row, messages: Sequence[Message]) -> list[str]:
 def preference_of(row: Row, as_messages: bool) -> tuple[str | list[Message], str, str]:
     """Prompt, chosen reply and rejected reply; with `as_messages`, tagged speakers become messages.
 
-    Texts with tagged speakers that differ before the last reply raise `NoSharedPrompt`.
+    Texts with tagged speakers that differ before the last reply raise `NoSharedPrompt`. A prompt beside whole
+    conversations must be a part of what they share.
     """
     chosen, rejected = plain_or_messages(row, "chosen"), plain_or_messages(row, "rejected")
+    given = plain_or_messages(row, "prompt") if "prompt" in row else None
     if isinstance(chosen, str) and isinstance(rejected, str):
-        if "prompt" in row:
-            return plain_or_messages(row, "prompt"), chosen, rejected
+        if given is not None:
+            if not (chosen.startswith(_OPENING_TAG) and rejected.startswith(_OPENING_TAG)):
+                return given, chosen, rejected
+            _check_is_shared(row, given, _split_texts(row, chosen, rejected, as_messages=False)[0])
         return _split_texts(row, chosen, rejected, as_messages)
     if isinstance(chosen, str) or isinstance(rejected, str):
         raise row.error("chosen and rejected must both be texts, or both be lists of messages")
-    if "prompt" in row and chosen[0]["role"] == "assistant":
-        return plain_or_messages(row, "prompt"), reply_of(row, "chosen", chosen), reply_of(row, "rejected", rejected)
+    if given is not None and chosen[0]["role"] == "assistant":
+        return given, reply_of(row, "chosen", chosen), reply_of(row, "rejected", rejected)
     # If both are equal, the last message is the reply.
     n = min(_common_length(chosen, rejected), len(chosen) - 1, len(rejected) - 1)
+    if given is not None:
+        _check_is_shared(row, given, chosen[:n])
     return chosen[:n], reply_of(row, "chosen", chosen[n:]), reply_of(row, "rejected", rejected[n:])
+
+
+def _check_is_shared(row: Row, given: str | list[Message], shared: str | list[Message]) -> None:
+    """Check that a prompt, which need not be complete, says nothing else than the messages before both replies."""
+    one, other = _said(row, given), _said(row, shared)
+    if not any(other[n : n + len(one)] == one for n in range(len(other))):
+        raise row.error(
+            f"column 'prompt' has {shown(one[-1][1])}, but chosen and rejected are whole conversations, which share "
+            f"{shown(other[-1][1] if other else '')} before the reply; remove the one that is wrong"
+        )
+
+
+def _said(row: Row, prompt: str | list[Message]) -> list[tuple[str, str]]:
+    """Roles and texts of a prompt; plain text is the user's."""
+    if isinstance(prompt, str):
+        tagged = f"\n\n{prompt.lstrip()}"
+        is_tagged = tagged.startswith(_OPENING_TAG)
+        prompt = _tagged_messages(row, tagged) if is_tagged else [{"role": "user", "content": prompt}]
+    return [(message["role"], message["content"].strip()) for message in prompt]
+
+
+def _tagged_messages(row: Row, text: str) -> list[Message]:
+    """Convert a text with tagged speakers, as in hh-rlhf, to messages. An empty one at the end is left out."""
+    before, *said = _TAG.split(text)
+    if before.strip():
+        raise row.error(f"chosen must begin with a tag such as {_REPLY_TAG.strip()!r}, not with {shown(before)}")
+    roles = {"Human": "user", "Assistant": "assistant"}
+    pairs = zip(said[::2], said[1::2], strict=True)
+    messages = [{"role": roles[tag], "content": text.strip()} for tag, text in pairs]
+    return messages if messages[-1]["content"] else messages[:-1]
 
 
 def _split_texts(row: Row, chosen: str, rejected: str, as_messages: bool) -> tuple[str | list[Message], str, str]:
@@ -194,13 +226,7 @@ def _split_texts(row: Row, chosen: str, rejected: str, as_messages: bool) -> tup
             raise NoSharedPrompt(f"{row.place}: {what}")
         if not as_messages:
             return prompt, chosen, rejected
-        before, *said = _TAG.split(prompt)[:-2]
-        if before.strip():
-            raise row.error(f"chosen must begin with a tag such as {_REPLY_TAG.strip()!r}, not with {shown(before)}")
-        roles = {"Human": "user", "Assistant": "assistant"}
-        pairs = zip(said[::2], said[1::2], strict=True)
-        messages = [{"role": roles[tag], "content": text.strip()} for tag, text in pairs]
-        return messages, chosen.strip(), rejected.strip()
+        return _tagged_messages(row, prompt), chosen.strip(), rejected.strip()
     if as_messages:
         raise row.error(
             "plain chosen and rejected have neither a column prompt nor tags as in hh-rlhf, so it is not known which "

@@ -186,6 +186,7 @@ def _sample(id: str, row: Row, representation: str) -> Sample:
     if set(references) == {_HIDDEN}:
         references = [""]
     overlaps = str(row.get("overlap_subset")) == "True"
+    row.unread.clear()
     raw_table = {**row.values, "sentence_annotations": annotations, "overlap_subset": overlaps}
     return Sample(id, table + shown_titles + table, references, {"raw_table": raw_table})
 

@@ -5,6 +5,7 @@ All readers of messages decide here about roles, positions and contents; docs/da
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import Prompt, is_number
 from rl4dialog.data.dialogue_format import INSTRUCTIONS, DialogueFormat, Message, chat_messages, n_instructions
-from rl4dialog.data.rows import ELSEWHERE, Row, parse_json
+from rl4dialog.data.rows import ELSEWHERE, Row, is_empty, parse_json
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -31,6 +32,7 @@ class Utterance(NamedTuple):
 
     speaker: str | None
     text: str
+    item: Mapping[str, Any]  # as it stands in the column; empty for a text
 
 
 def log_notes(notes: Notes, source: str) -> None:
@@ -40,8 +42,13 @@ def log_notes(notes: Notes, source: str) -> None:
             _logger.warning("%s: %s: %d", source, what, number)
 
 
-def read_messages(row: Row, column: str, roles: Sequence[str] | None = ROLES) -> list[Message]:
-    """Read a column of messages with role and content."""
+def read_messages(
+    row: Row, column: str, roles: Sequence[str] | None = ROLES, also: Sequence[str] = ()
+) -> list[Message]:
+    """Read a column of messages with role and content. The reader knows `also` these keys.
+
+    Without a list of roles, the reader must itself call `check_learned` for the agent's messages.
+    """
     value = row[column]
     if not isinstance(value, list) or not value:
         raise row.error(f"{column} must be a list of messages with role and content, not {shown(value)}")
@@ -55,11 +62,26 @@ def read_messages(row: Row, column: str, roles: Sequence[str] | None = ROLES) ->
         if not isinstance(role, str) or (roles is not None and role not in roles):
             known = f"{nearest_hint(str(role), roles)} (roles: {', '.join(roles)})" if roles is not None else ""
             raise row.error(f"{place} has the unknown role {shown(role)}{known}")
-        messages.append({"role": role, "content": _content(message, "content", row, place)})
+        if roles is not None and role == "assistant":
+            check_learned(message, row, place)
+        messages.append({"role": role, "content": _content(message, "content", row, place, column, ("role", *also))})
     return messages
 
 
-def read_dialogue(row: Row, column: str, keys: Mapping[str, Any]) -> list[Utterance]:
+def check_learned(message: Mapping[str, Any], row: Row, place: str) -> None:
+    """Check that no key of the agent's message, or of its parts, says that it is learned less than others."""
+    parts = message.get("content")
+    for each in (message, *(parts if isinstance(parts, list) else ())):
+        for name, usual in ELSEWHERE["learned"].items() if isinstance(each, Mapping) else ():
+            value = each.get(name)
+            if not is_empty(value) and value != usual:
+                raise row.error(
+                    f"{place} has {name} {shown(value)}, but all replies are learned alike: remove the key if the "
+                    "reply is not learned anyway (turns: last learns only the last one), or leave out the conversation"
+                )
+
+
+def _read_dialogue(row: Row, column: str, keys: Mapping[str, Any]) -> list[Utterance]:
     """Read a column of utterances: texts, or objects with speaker and text. In a CSV file they are encoded as JSON.
 
     The keys are those of ``speaker`` and ``text`` in an utterance, and the speaker who is the ``agent``, or ``None``.
@@ -72,7 +94,7 @@ def read_dialogue(row: Row, column: str, keys: Mapping[str, Any]) -> list[Uttera
     if all(isinstance(item, str) for item in value):
         if given := [name for name in ("speaker", "text", "agent") if keys[name] is not None]:
             raise row.error(f"column {column!r} contains texts without speakers; remove columns.{given[0]}")
-        return [Utterance(None, row.encodable(text, f"a text of column {column!r}")) for text in value]
+        return [Utterance(None, row.encodable(text, f"a text of column {column!r}"), {}) for text in value]
     places = [f"utterance {number} of column {column!r}" for number in range(len(value))]
     for place, item in zip(places, value, strict=True):
         if not isinstance(item, Mapping):
@@ -83,34 +105,37 @@ def read_dialogue(row: Row, column: str, keys: Mapping[str, Any]) -> list[Uttera
     speaker_key = None if is_bare else _key(row, places[0], value[0], "speaker", keys["speaker"])
     found = []
     for place, item in zip(places, value, strict=True):
-        speaker, text = None, _content(item, text_key, row, place)
+        speaker, text = None, _content(item, text_key, row, place, column, (speaker_key,))
         if speaker_key is not None:
             _check_key(row, place, item, speaker_key)
             speaker = item[speaker_key]
             if not isinstance(speaker, str) and not is_number(speaker):
                 raise row.error(f"{speaker_key!r} of {place} must name the speaker, not {shown(speaker)}")
-        found.append(Utterance(None if speaker is None else str(speaker), text))
+        found.append(Utterance(None if speaker is None else str(speaker), text, item))
     return found
 
 
-def prompt_messages(row: Row, column: str, said: Sequence[Utterance], agent: str | None) -> list[Message]:
-    """Convert utterances to messages, of which the model answers the last one."""
-    return _as_messages(said, _agent(row, column, said, agent, said[-1].speaker))
+def prompt_messages(row: Row, column: str, keys: Mapping[str, Any]) -> list[Message]:
+    """Read a column of utterances as messages, of which the model answers the last one; see `Columns` for the keys."""
+    said = _read_dialogue(row, column, keys)
+    return _as_messages(row, column, said, keys["agent"], said[-1].speaker)
 
 
 def dialogue_replies(
-    row: Row, column: str, said: Sequence[Utterance], agent: str | None, notes: Notes
-) -> Iterator[tuple[int, list[Message]]]:
-    """Yield each reply of the agent, or of both sides if they have no names: its number, and the messages before it."""
-    agent = _agent(row, column, said, agent)
-    numbers = range(1, len(said)) if said[0].speaker is None else reply_numbers(_as_messages(said, agent))
+    row: Row, column: str, keys: Mapping[str, Any], notes: Notes
+) -> Iterator[tuple[int, list[Message], str]]:
+    """Yield each reply of the agent, or of both sides if they have no names: its number, messages before it, text."""
+    said = _read_dialogue(row, column, keys)
+    messages, has_names = _as_messages(row, column, said, keys["agent"]), said[0].speaker is not None
+    numbers = reply_numbers(messages) if has_names else range(1, len(said))
     if not numbers:
-        whose = f" of {agent!r}" if agent else ""
+        whose = " of the agent" if has_names else ""
         raise row.error(f"column {column!r} has no utterance{whose} that replies to another speaker")
     notes[UNREAD] += len(said) - 1 - numbers[-1]
     for number in numbers:
         notes[EMPTY] += not said[number].text.strip()
-        yield number, _as_messages(said[:number], agent)
+        before = messages[:number] if has_names else chat_messages([one.text for one in said[:number]])
+        yield number, before, said[number].text
 
 
 def reply_numbers(messages: Sequence[Message]) -> list[int]:
@@ -189,43 +214,61 @@ def render_messages(
     return written, history
 
 
-def _agent(
+def _as_messages(
     row: Row, column: str, said: Sequence[Utterance], agent: str | None, answered: str | None = None
-) -> str | None:
-    """Determine the speaker whose role the model takes; in a prompt, ``answered`` spoke last."""
-    names = list(dict.fromkeys(one.speaker for one in said if one.speaker is not None and not _is_no_side(one)))
-    has, listed = f"column {column!r} has", ", ".join(names)
+) -> list[Message]:
+    """Convert utterances to messages with roles; without speakers the last one is the user's.
+
+    The agent is the speaker whose role the model takes; in a prompt, ``answered`` spoke last.
+    """
+    if said[0].speaker is None:
+        return chat_messages([one.text for one in said])
+    others = _speakers_of_neither_side(said, agent)
+    names = list(dict.fromkeys(str(one.speaker) for one in said if one.speaker not in others))
+    has, listed, agents = f"column {column!r} has", ", ".join(names), (*ELSEWHERE["agents"], "system")
     if agent is None:
-        found = [name for name in names if name.lower() in ELSEWHERE["agents"]]
-        others = [name for name in names if name.lower() not in ELSEWHERE["agents"] + ELSEWHERE["people"]]
+        found = [name for name in names if name.lower() in agents]
+        unknown = [name for name in names if name.lower() not in (*agents, *ELSEWHERE["people"])]
         if not found:
-            found = [name for name in others if name != answered]
+            found = [name for name in unknown if name != answered]
         elif len(names) > 2:  # of two, one unknown name is a person's
-            found += others
+            found += unknown
         if len(found) > 1 or (not found and answered is None and names):
             what = f"{len(found)} of which can be the agent" if found else "none of which is known as the agent"
-            cure = "set columns.agent to the one whose role the model takes"
+            also = f", or to {' or '.join(map(repr, others))} if that is it" if others else ""
+            cure = f"set columns.agent to the one whose role the model takes{also}"
             raise row.error(f"{has} {len(names)} speakers ({listed}), {what}; {cure}")
         agent = found[0] if found else None
-    elif answered is not None and len(names) > 1 and agent not in names:
-        raise row.error(f"{has} no speaker {agent!r}, which columns.agent requires (speakers: {listed})")
+    elif agent not in names and (answered is None or len(names) > 1):
+        hint = nearest_hint(agent, names)
+        raise row.error(f"{has} no speaker {agent!r}, which columns.agent requires{hint} (speakers: {listed})")
     if agent is not None and answered == agent:
         cure = "it must end with the utterance to reply to"
         raise row.error(f"column {column!r} ends with an utterance of {agent!r}, whose role the model takes; {cure}")
-    return agent
+    messages = []
+    for number, one in enumerate(said):
+        if one.speaker == agent:
+            check_learned(one.item, row, f"utterance {number} of column {column!r}")
+        side = "assistant" if one.speaker == agent else "user"
+        role = str(one.speaker).lower() if one.speaker in others else side
+        messages.append({"role": role, "content": one.text})
+    return messages
 
 
-def _as_messages(said: Sequence[Utterance], agent: str | None) -> list[Message]:
-    """Convert utterances to messages with roles; without speakers the last one is the user's."""
-    if said[0].speaker is None:
-        return chat_messages([one.text for one in said])
-    sides = {True: "assistant", False: "user"}
-    roles = [str(one.speaker).lower() if _is_no_side(one) else sides[one.speaker == agent] for one in said]
-    return [{"role": role, "content": one.text} for role, one in zip(roles, said, strict=True)]
+def _speakers_of_neither_side(said: Sequence[Utterance], agent: str | None) -> list[str]:
+    """Speakers of system messages and of tools.
 
-
-def _is_no_side(utterance: Utterance) -> bool:
-    return (utterance.speaker or "").lower() in (*INSTRUCTIONS, *ELSEWHERE["tools"])
+    In corpora of task-oriented dialogues the agent is called SYSTEM, who takes turns with a user (Rastogi et al. 2020,
+    arXiv 1909.05855). Messages with a ``role`` cannot do so, because there it has its own meaning.
+    """
+    speakers = [str(one.speaker) for one in said]
+    names = {name.lower() for name in speakers}
+    takes_turns = len({*speakers}) == 2 and all(one != other for one, other in itertools.pairwise(speakers))
+    is_corpus = "role" not in said[0].item and "system" in {name.lower() for name in speakers[1:]}
+    if takes_turns and is_corpus and names.isdisjoint(ELSEWHERE["agents"]):
+        return []
+    roles = (*INSTRUCTIONS, *ELSEWHERE["tools"])
+    return [name for name in dict.fromkeys(speakers) if name.lower() in roles and name != agent]
 
 
 def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str | None) -> str:
@@ -246,20 +289,21 @@ def _check_key(row: Row, place: str, item: Mapping[str, Any], key: str) -> None:
         raise row.error(f"{place} has no key {key!r}{nearest_hint(key, item)} (keys: {', '.join(map(str, item))})")
 
 
-def _content(message: Mapping[str, Any], key: str, row: Row, place: str) -> str:
-    """Return the text of a message, which can consist of parts of type ``text``."""
+def _content(
+    message: Mapping[str, Any], key: str, row: Row, place: str, column: str, also: Sequence[str | None]
+) -> str:
+    """Return the text of a message, which can consist of parts of type ``text``. Unknown keys are unread."""
     for name, cure in ELSEWHERE["beside_text"].items():
         if message.get(name):
             raise row.error(f"{place} has {name}: {cure}")
-    if message.get("weight") == 0:
-        raise row.error(
-            f"{place} has weight 0, which is not read: remove it if the reply is not learned anyway (turns: last "
-            "learns only the last one), or leave out the conversation"
-        )
     _check_key(row, place, message, key)
-    content = message[key]
+    content, keys = message[key], dict.fromkeys(name for name, value in message.items() if not is_empty(value))
     if isinstance(content, list) and content and all(map(_is_text_part, content)):
-        content = "".join(part["text"] for part in content)
+        keys |= {name: None for part in content for name, value in part.items() if not is_empty(value)}
+        content, also = "".join(part["text"] for part in content), (*also, "type", "text")
+    for name in keys:
+        if name not in (key, *also, *ELSEWHERE["learned"]):
+            row.unread[f"{name!r} of {column}"] = None
     if isinstance(content, str):
         return row.encodable(content, f"{key!r} of {place}")
     cures = {type(None): '; write "" if nothing was said', list: "; a list can only have parts of type text"}

@@ -28,7 +28,7 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, 
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.messages import read_messages
-from rl4dialog.data.rows import FilePath, Row, TypedRow, expand_path, parse_json, read_lines, read_rows
+from rl4dialog.data.rows import FilePath, Row, TypedRow, expand_path, parse_json, read_lines, read_rows, report_unread
 from rl4dialog.data.small_talk.pool import rated_small_talk
 from rl4dialog.data.splits import prepared_folder
 
@@ -236,7 +236,7 @@ def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list
             for kind, rated in _of_feedback(path):
                 found[kind].append(rated)
         else:
-            for number, row in enumerate(read_rows(path)):
+            for number, row in enumerate(report_unread(read_rows(path))):
                 for kind, rated in _of_row(row, number):
                     found[kind].append(rated)
     rated_by_unit = {kind: [each for each in rated if each.ratings] for kind, rated in found.items()}
@@ -262,7 +262,7 @@ class _RatedLine(_Rated):
 
 def _of_row(row: Row, number: int) -> Iterator[tuple[Unit, RatedDialogue]]:
     """The conversation of a line, if it is rated, and its rated replies."""
-    messages = read_messages(row, "messages", ("system", "developer", "user", "assistant"))
+    messages = read_messages(row, "messages", ("system", "developer", "user", "assistant"), also=("ratings",))
     line, id = row.parsed(_RatedLine), number if row.get("id") is None else row["id"]
     if not is_whole_number(id, at_least=0):
         id = row.text("id")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import functools
 import gzip
 import io
 import itertools
@@ -35,7 +36,6 @@ _ENCRYPTED = 0x1  # bit of a zip member's flags
 UTF_8 = "utf-8"
 
 FilePath = str | os.PathLike[str]
-T = TypeVar("T")
 
 
 def is_count(word: str) -> bool:
@@ -170,6 +170,7 @@ def expand_path(path: FilePath) -> Path:
 
 
 _logger = logging.getLogger(__name__)
+_warn_once = functools.cache(_logger.warning)  # and not whenever a log is read
 _MISSING = object()
 # Articles exceed the csv module's default limit of 128 KiB; this is the largest limit on all platforms.
 _CSV_FIELD_LIMIT = 2**31 - 1
@@ -186,20 +187,24 @@ class TypedRow(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
+Typed = TypeVar("Typed", bound=TypedRow)
+
+
 class Row:
     """One row of a table, with errors that contain its place and its columns.
 
     A column is a name, or a path of names joined by dots into nested values: ``answers.text`` is the ``text`` of
-    ``answers``, or the list of the ``text`` of each item.
+    ``answers``, or the list of the ``text`` of each item. Columns that nobody read are ``unread``, as are keys of
+    messages that their reader adds to them; `report_unread` names them.
     """
 
-    __slots__ = ("place", "values")
+    __slots__ = ("place", "unread", "values")
 
     def __init__(self, values: Mapping[str, Any], place: str) -> None:
-        self.values, self.place = values, place
+        self.values, self.place, self.unread = values, place, dict.fromkeys(values)
 
     def __contains__(self, column: str) -> bool:
-        return self.get(column, _MISSING) is not _MISSING
+        return self._find(column) is not _MISSING
 
     def __getitem__(self, column: str) -> Any:
         value = self.get(column, _MISSING)
@@ -211,12 +216,17 @@ class Row:
 
     def get(self, column: str, default: Any = None) -> Any:
         """Return the value of a column, or the default if there is no such column."""
+        self.unread.pop(column if column in self.values else column.partition(".")[0], None)
+        value = self._find(column)
+        return default if value is _MISSING else value
+
+    def _find(self, column: str) -> Any:
         if column in self.values:
             return self.values[column]
         value: Any = self.values
         for name in column.split("."):
             value = _step(value, name)
-        return default if value is _MISSING else value
+        return value
 
     def text(self, column: str) -> str:
         """Return a column as text; numbers are converted."""
@@ -239,8 +249,10 @@ class Row:
             raise self.error(f"{what} is not valid Unicode ({error.reason})") from error
         return text
 
-    def parsed(self, kind: type[T]) -> T:
+    def parsed(self, kind: type[Typed]) -> Typed:
         """Return the row as an object of a pydantic class."""
+        for name in kind.model_fields:
+            self.unread.pop(name, None)
         return parsed(kind, dict(self.values), self.place)
 
     def error(self, message: str) -> DataError:
@@ -253,6 +265,27 @@ class Row:
         if is_number(value):
             return str(value)
         raise self.error(f"column {column!r} must contain text, not {shown(value)}")
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a value says nothing: ``None``, or an empty text, list or object."""
+    return value is None or (isinstance(value, str | list | Mapping) and not value)
+
+
+def report_unread(rows: Iterable[Row], split: str = "train") -> Iterator[Row]:
+    """Yield rows, and warn once of what no row's reader read of the split ``train``, unless it is always empty."""
+    unread, read = dict[str, str](), set[str]()  # columns and keys with their first place
+    try:
+        for row in rows:
+            yield row
+            read.update(row.values.keys() - row.unread.keys())
+            for name in row.unread:
+                if name not in unread and not is_empty(row.values.get(name, True)):
+                    unread[name] = row.place
+    finally:
+        if split == "train" and (names := [name for name in unread if name not in read]):
+            cures = [f"; {name}: {ELSEWHERE['unread'][name]}" for name in names if name in ELSEWHERE["unread"]]
+            _warn_once(f"{unread[names[0]]}: these columns are not read: {', '.join(names)}{''.join(cures)}")
 
 
 def _flat(value: Any) -> Any:

@@ -27,6 +27,7 @@ from rl4dialog.data.rows import (
     origin,
     parse_json,
     read_rows,
+    report_unread,
     stream_lines,
     table_suffix,
 )
@@ -112,7 +113,7 @@ def split_reader(
     if index_file is not None:
         rows = listed_rows(split, index_file, readers, held_out_share)
     elif split in readers and (split != "train" or held_out_share is None or not missing):
-        return readers[split]
+        return lambda: report_unread(readers[split](), split)
     elif held_out_share is None or "train" not in readers:
         raise DataError(f"{source} has no split {split!r} (it has: {', '.join(readers) or 'none'}). {hint}")
     read = readers["train"]
@@ -124,7 +125,7 @@ def split_reader(
         if row >= n_rows or chosen[row]:
             raise DataError(f"index_file: row {row} stands there twice, or is not one of the {n_rows} rows, from 0")
         chosen[row] = True
-    return lambda: _chosen_rows(read(), chosen, source)
+    return lambda: report_unread(_chosen_rows(read(), chosen, source), split)
 
 
 def listed_rows(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import string
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict
@@ -17,10 +17,10 @@ from typing_extensions import TypedDict
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
-from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.messages import Notes, dialogue_replies, log_notes, prompt_messages, read_dialogue, render_messages
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, n_instructions
+from rl4dialog.data.messages import Notes, dialogue_replies, log_notes, prompt_messages, render_messages
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import UTF_8, FilePath, Row, expand_path
+from rl4dialog.data.rows import UTF_8, FilePath, Row, expand_path, is_empty, report_unread
 from rl4dialog.data.splits import (
     DRAW_HINT,
     HeldOutShare,
@@ -46,6 +46,7 @@ class Columns(TypedDict, total=False):
     id: str | None  # id, which must be unique within its split; by default the row number
     weight: str | None  # relative sampling weight in training; by default equal for all
     meta_data: list[str]  # columns passed to rewards and metrics under the same names
+    system: str | None  # system message before the prompt or dialogue; only with a format
     # Whole dialogues of such utterances, instead of prompt and references: each reply of the agent is a sample, or each
     # utterance after the first if speakers have no names. In CSV files they are encoded as JSON.
     dialogue: str | None
@@ -54,13 +55,14 @@ class Columns(TypedDict, total=False):
     # Key of an utterance's text; by default ``content``, ``text``, ``utterance``, ``value`` or ``message``.
     text: str | None
     # The speaker whose role the model takes; by default ``assistant``, ``agent``, ``bot``, ``gpt``, ``chatgpt`` or
-    # ``model``, or else the only one who is not ``user``, ``human``, ``customer`` or ``prompter``.
+    # ``model``, or ``system`` who takes turns with another speaker, or else the only one who is not ``user``, ``usr``,
+    # ``human``, ``customer`` or ``prompter``.
     agent: str | None
 
 
 _OF_UTTERANCES = ("speaker", "text", "agent")
 _DEFAULTS: Columns = {
-    **dict.fromkeys(("id", "weight", "dialogue", *_OF_UTTERANCES)),  # type: ignore[typeddict-item]
+    **dict.fromkeys(("system", "id", "weight", "dialogue", *_OF_UTTERANCES)),  # type: ignore[typeddict-item]
     "prompt": "prompt",
     "references": "reference",
     "meta_data": [],
@@ -97,6 +99,8 @@ class _TablePool(TextGenPool):
             raise DataError("columns.meta_data: 'history' is reserved for the prompt's utterances; rename the column")
         if chosen["dialogue"] is not None and template is not None:
             raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
+        if chosen["system"] is not None and dialogue_format is None:
+            raise DataError("columns.system is a message, which needs format: eou or chat_template")
         weights: list[float] = []
         notes = Notes()
         places: dict[str, str] = {}
@@ -261,7 +265,7 @@ def dataset_split(
         source, hint = f"hub dataset {dataset_id!r}", "Without a network, set 'path:' to a folder."
         dataset = load_hub_dataset(str(dataset_id), hint, chosen, name, revision, numbers)
     if chosen is not None:
-        return dataset_rows(dataset, f"{source}, split {chosen}")
+        return report_unread(dataset_rows(dataset, f"{source}, split {chosen}"), split)
     return split_reader(split, dataset_readers(dataset, source), source, held_out_share, split_seed, _HUB_HINT)()
 
 
@@ -284,15 +288,14 @@ def _samples(
     meta_data = {name: row[name] for name in columns["meta_data"]}
     if (column := columns["dialogue"]) is not None:
         chosen_format = _needed(dialogue_format, row, column)
-        said = read_dialogue(row, column, columns)
-        for number, messages in dialogue_replies(row, column, said, columns["agent"], notes):
-            prompt, history = render_messages(messages, row, chosen_format)
-            yield Sample(f"{id}_{number}", prompt, [said[number].text], {**meta_data, "history": history})
+        for number, messages, reply in dialogue_replies(row, column, columns, notes):
+            prompt, history = render_messages(messages, row, chosen_format, _system(row, columns["system"], messages))
+            yield Sample(f"{id}_{number}", prompt, [reply], {**meta_data, "history": history})
         return
     text, column = "", columns["prompt"]
     if template is None and isinstance(row[column], list):
         dialogue_format = _needed(dialogue_format, row, column)
-        messages = prompt_messages(row, column, read_dialogue(row, column, columns), columns["agent"])
+        messages = prompt_messages(row, column, columns)
     else:
         if template is not None:
             text = "".join(before + (row.text(name) if name else "") for before, name in template)
@@ -303,8 +306,22 @@ def _samples(
             raise row.error(f"the prompt is a text and not a dialogue; remove columns.{given[0]}")
     references = [""] if columns["references"] is None else row.texts(columns["references"])
     if dialogue_format is not None:
-        text, meta_data["history"] = render_messages(messages, row, dialogue_format)
+        system = _system(row, columns["system"], messages)
+        text, meta_data["history"] = render_messages(messages, row, dialogue_format, system)
     yield Sample(id, text, references, meta_data)
+
+
+def _system(row: Row, column: str | None, messages: Sequence[Message]) -> str | None:
+    """The system message of a column, unless the messages begin with the same one."""
+    if column is None or is_empty(row[column]):
+        return None
+    text, begin = row.text(column), messages[: n_instructions(messages)]
+    if begin and [text.strip()] != [message["content"].strip() for message in begin]:
+        given = shown(begin[0]["content"])
+        raise row.error(
+            f"column {column!r} has the system message {shown(text)}, and the dialogue has {given}; keep one"
+        )
+    return None if begin else text
 
 
 def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str) -> DialogueFormat:

@@ -28,7 +28,7 @@ from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.data.conversations.record import ROLES, logged_record
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.messages import read_messages, render_messages
-from rl4dialog.data.rows import Row, read_lines, read_rows, table_suffix
+from rl4dialog.data.rows import Row, read_lines, read_rows, report_unread, table_suffix
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.rollouts.conversing import Conversing
@@ -64,7 +64,9 @@ def read_prompts(path: Path, dialogue_format: DialogueFormat | None, persona: st
     if suffix == ".txt":
         found = [PromptLine(line, {}) for line in read_lines(path)]
     elif suffix == ".jsonl":
-        found = [PromptLine(_prompt(row, dialogue_format, persona), row.values) for row in read_rows(path)]
+        found = [
+            PromptLine(_prompt(row, dialogue_format, persona), row.values) for row in report_unread(read_rows(path))
+        ]
     else:
         raise DataError(f"{path} has an unknown format; prompts must be in a .txt or .jsonl file")
     if not found:

@@ -26,7 +26,7 @@ from rl4dialog.core.files import json_value
 from rl4dialog.core.registry import optional_module
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.messages import read_messages, render_messages
-from rl4dialog.data.rows import Row
+from rl4dialog.data.rows import Row, is_empty
 from rl4dialog.policies.answering import PartialReply
 from rl4dialog.policies.generation import MIN_TEMPERATURE, NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.serving.chat import ChatAgent
@@ -38,12 +38,12 @@ _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "p
 _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
-    "logit_bias": ({},),
+    "logit_bias": (),
     "logprobs": (False,),
     "top_logprobs": (0,),
-    "tools": ([],),
+    "tools": (),
     "tool_choice": ("none", "auto"),
-    "functions": ([],),
+    "functions": (),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
@@ -59,19 +59,6 @@ class ApiError(Exception):
     def body(self) -> dict[str, Any]:
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {"error": {"message": str(self), "type": kind, "param": self._param, "code": self._code}}
-
-
-class _Message(BaseModel):
-    """The keys of a message; `read_messages` decides about their values."""
-
-    model_config = ConfigDict(extra="forbid")
-    role: Any
-    content: Any = None
-    name: str | None = None
-    refusal: Any = None
-    tool_calls: Any = None
-    function_call: Any = None
-    tool_call_id: Any = None
 
 
 class _StreamOptions(BaseModel):
@@ -90,7 +77,7 @@ class _Body(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     model: str
-    messages: list[_Message] = Field(min_length=1)
+    messages: list[dict[str, Any]] = Field(min_length=1)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     stop: _Stops | None = None
@@ -128,8 +115,11 @@ def parse_request(body: bytes, model: ChatAgent, name: str) -> ChatRequest:
     kwargs = _generation_kwargs(asked)
     try:
         GenerationSettings.from_kwargs({**model.generation_kwargs, **kwargs}, only_sampling=NOT_IN_CONVERSATIONS)
-        row = Row({"messages": [message.model_dump() for message in asked.messages]}, "the request")
-        prompt, _ = render_messages(read_messages(row, "messages"), row, model.dialogue_format, model.persona or "")
+        row = Row({"messages": asked.messages}, "the request")
+        messages = read_messages(row, "messages", also=("name", "tool_call_id"))
+        if row.unread:
+            raise row.error(f"{' and '.join(row.unread)}: unknown key, which this server does not support; remove it")
+        prompt, _ = render_messages(messages, row, model.dialogue_format, model.persona or "")
         n_prompt_tokens = model.n_prompt_tokens(prompt)
     except RL4DialogError as error:
         raise ApiError(str(error), param="messages" if isinstance(error, DataError) else None) from error
@@ -149,11 +139,11 @@ def _object(body: bytes) -> dict[str, Any]:
         raise ApiError(f"the body must be a JSON object, not {shown(found)}")
     kept = {}
     for key, value in found.items():
-        if key in _IGNORED:
+        if key in _IGNORED or (is_empty(value) and key not in _Body.model_fields):
             continue
         if key not in _WITHOUT_EFFECT:
             kept[key] = value
-        elif value is not None and value not in _WITHOUT_EFFECT[key]:
+        elif value not in _WITHOUT_EFFECT[key]:
             raise ApiError(f"{key} is not supported by this server; remove it", param=key)
     return kept
 
@@ -164,7 +154,8 @@ def _validated(found: dict[str, Any]) -> _Body:
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
         problems = [problem for problem in error.errors() if problem["loc"][0] == key]
-        message = f"the request is invalid{validation_message(problems, found, list(_Body.model_fields))}"
+        problem = validation_message(problems, found, list(_Body.model_fields)).lstrip(".: ")
+        message = f"the request is invalid: {problem}"
         raise ApiError(message, param=key) from error
 
 

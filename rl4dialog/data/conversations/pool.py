@@ -25,7 +25,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import SYSTEM_KEY, Dialogue, Sample
 from rl4dialog.data import splits
 from rl4dialog.data.conversational import plain_or_messages, preference_of, refuse_foreign, reply_of
-from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, read_dialogues
+from rl4dialog.data.conversations.record import read_dialogues
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, chat_messages
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row, TypedRow
@@ -98,7 +98,6 @@ Record = Mapping[str, Any]
 
 class _Layout(NamedTuple):
     columns: tuple[str, ...]  # that a row must have
-    optional: tuple[str, ...]  # further ones that are read
     records: Callable[[Row], Iterator[Record]] | None = None  # converts a row to lines of our own layout
 
 
@@ -112,16 +111,6 @@ def guess_layout(row: Row) -> Layout:
         layouts = "; ".join(f"{name}: {', '.join(layout.columns)}" for name, layout in _LAYOUTS.items())
         raise row.error(f"has {what}: {', '.join(row.values) or 'none'}; set layout to one of: {layouts}")
     return found[0]
-
-
-def unread_columns(row: Row, layout: Layout) -> list[str]:
-    """Columns of a row, and keys of its messages, that its layout does not have."""
-    messages = row.get("messages") if layout == "messages" else ()
-    keys = {key: None for message in messages if isinstance(message, Mapping) for key in message}
-    return [
-        *(name for name in row.values if name not in _LAYOUTS[layout].columns + _LAYOUTS[layout].optional),
-        *(f"{key!r} of messages" for key in keys if key not in MESSAGE_KEYS),
-    ]
 
 
 def dialogues_of(row: Row, number: int, layout: Layout, agent: str) -> Iterator[Dialogue]:
@@ -140,7 +129,7 @@ def dialogues_of(row: Row, number: int, layout: Layout, agent: str) -> Iterator[
 
 
 def _missing(row: Row, layout: _Layout) -> list[str]:
-    return [name for name in layout.columns if row.get(name) is None]
+    return [name for name in layout.columns if row.values.get(name) is None]
 
 
 class _Labelled(TypedRow):
@@ -198,6 +187,7 @@ def _lmrl(row: Row) -> Iterator[Record]:
 def _feedback(row: Row) -> Iterator[Record]:
     """Feedback: 1 or -1 for a rated reply or conversation, 1 for the better of two replies and for a correction."""
     given = {key: value for key, value in row.values.items() if value is not None}
+    row.unread.clear()
     feedback = of_record(given, row.place, Feedback)
     feedback.check_is_no_answer(row.place)
     if feedback.withdrawn:
@@ -226,12 +216,12 @@ def _reply(prompt: str | list[Message], reply: str, reward: float | None) -> Rec
 
 
 _LAYOUTS: Mapping[Layout, _Layout] = {
-    "messages": _Layout(("messages",), (*KEYS, *NOTES)),
-    "completion": _Layout(("prompt", "completion"), ("label", "id", "meta_data"), _completions),
-    "preference": _Layout(("chosen", "rejected"), ("prompt", "id", "meta_data"), _preferences),
-    "lmrl": _Layout(("sequence", "reward", "done"), ("id", "meta_data"), _lmrl),
-    "feedback": _Layout(("kind", "turns", "replies"), (*Feedback.__dataclass_fields__, "version"), _feedback),
-    "tweets": _Layout(("games", "transitions"), ()),
+    "messages": _Layout(("messages",)),
+    "completion": _Layout(("prompt", "completion"), _completions),
+    "preference": _Layout(("chosen", "rejected"), _preferences),
+    "lmrl": _Layout(("sequence", "reward", "done"), _lmrl),
+    "feedback": _Layout(("kind", "turns", "replies"), _feedback),
+    "tweets": _Layout(("games", "transitions")),
 }
 _logger = logging.getLogger(__name__)
 _SUFFIXES = (".jsonl", ".json", ".parquet")
@@ -307,8 +297,6 @@ class LoggedConversations(TextGenPool):
         how, layout = "guessed from the columns" if layout is None else "as set", layout or guess_layout(first)
         if split == "train":
             _logger.info("%s: layout %s (%s)", first.place, layout, how)
-            if unread := unread_columns(first, layout):
-                _logger.warning("%s: these columns are not read: %s", first.place, ", ".join(unread))
         if true_words and layout != "tweets":
             raise DataError(f"datapool 'conversations': true_words is for layout: tweets, not {layout}")
         if layout == "tweets":

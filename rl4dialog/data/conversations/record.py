@@ -16,12 +16,12 @@ from rl4dialog.core.arguments import NonNegativeInt
 from rl4dialog.core.errors import nearest_hint
 from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, EndedBy, Turn, is_whole_number
 from rl4dialog.data.dialogue_format import INSTRUCTIONS, Message
-from rl4dialog.data.messages import check_turns, read_messages
+from rl4dialog.data.messages import check_learned, check_turns, read_messages
 from rl4dialog.data.rows import Row, TypedRow
 
 VERSION = 1
 # Keys that writers add for people and other programs.
-NOTES = ("return", "sample_id", "seed", "iteration", "system", "failures", "goal", "goal_text")
+_NOTES = ("return", "sample_id", "seed", "iteration", "system", "failures", "goal", "goal_text")
 ROLES = {PARTNER: "user", AGENT: "assistant"}
 _OF_TOKENS = ("token_ids", "token_rewards", "log_probs")
 Reward = Annotated[float, Field(ge=-1e15, le=1e15)]  # squares of larger ones overflow in fp32
@@ -52,10 +52,6 @@ class Line(TypedRow):
     outcome: dict[str, float | None] | None = None
     ended_by: EndedBy | None = None
     meta_data: dict[str, Any] | None = None
-
-
-KEYS = tuple(Line.model_fields)
-MESSAGE_KEYS = ("role", "content", *MessageNumbers.model_fields)
 
 
 def logged_record(dialogue: Dialogue) -> dict[str, Any]:
@@ -99,8 +95,10 @@ def logged_record(dialogue: Dialogue) -> dict[str, Any]:
 
 def read_dialogues(row: Row, index: int, agent: str = ROLES[AGENT]) -> list[Dialogue]:
     """Read line `index` of a log: its conversation from the side of each of its agents, by default of `agent`."""
-    messages = read_messages(row, "messages", roles=None)
+    messages = read_messages(row, "messages", roles=None, also=tuple(MessageNumbers.model_fields))
     line = row.parsed(Line)
+    for note in _NOTES if line.version is not None else ():
+        row.unread.pop(note, None)
     agents = line.agent if isinstance(line.agent, list) else [line.agent or agent]
     begin = _check_roles(row, messages, agents)
     n_given = line.n_given or 0
@@ -191,6 +189,7 @@ def _turn(row: Row, line: Line, number: int, message: Message, reward: float, ag
         if given := [key for key, value in numbers if value not in (None, False)]:
             raise row.error(f"message {number} has {given[0]}, but is not the agent's (role: {message['role']})")
         return Turn(message["content"], PARTNER)
+    check_learned(row.values["messages"][number], row, f"message {number}")
     own: dict[str, Any] = {key: tuple(values) for key in _OF_TOKENS if (values := getattr(numbers, key)) is not None}
     if "token_ids" in own and line.tokenizer is None:
         raise row.error(f"message {number} has token_ids, but the line has no tokenizer, the hash of their tokenizer")

@@ -22,6 +22,7 @@ SYSTEM, USER, REPLY = message("system", "Be kind."), message("user", "Hi!"), mes
 AGAIN, LAST = message("user", "Tea?"), message("assistant", "Yes \U0001f600")
 NO = message("assistant", "No.")
 CONVERSATION = [SYSTEM, USER, REPLY, AGAIN, LAST]
+PAIR, HH = {"chosen": [USER, REPLY], "rejected": [USER, NO]}, "\n\nHuman: Hi!\n\nAssistant:"
 
 
 @pytest.fixture
@@ -111,6 +112,7 @@ def test_context_is_cut_but_the_system_message_stays(pool_of):
         {"prompt": CONVERSATION[:4], "chosen": [LAST], "rejected": [NO]},
         {"chosen": CONVERSATION, "rejected": [*CONVERSATION[:4], NO]},
         # As in UltraFeedback: the prompt stands beside the whole conversations, and messages repeats the chosen one.
+        {"prompt": [AGAIN], "chosen": CONVERSATION, "rejected": [*CONVERSATION[:4], NO]},
         {"prompt": "Tea?", "messages": CONVERSATION, "chosen": CONVERSATION, "rejected": [*CONVERSATION[:4], NO]},
     ],
 )
@@ -123,6 +125,10 @@ def test_chosen_reply_is_the_reference_and_the_rejected_one_is_kept(pool_of, row
 @pytest.mark.parametrize(
     "row, prompt, chosen, rejected",
     [
+        ({"prompt": HH, "chosen": f"{HH} Hello.", "rejected": f"{HH} No."}, HH, " Hello.", " No."),
+        ({"prompt": " Hi!", "chosen": f"{HH} Hello.", "rejected": f"{HH} No."}, HH, " Hello.", " No."),
+        ({"prompt": HH, "chosen": " Human: x", "rejected": " No."}, HH, " Human: x", " No."),
+        ({"prompt": "Hi", "chosen": "Hi there", "rejected": "Hi"}, "Hi", "Hi there", "Hi"),
         ({"prompt": "The sky is", "chosen": " blue.", "rejected": " green."}, "The sky is", " blue.", " green."),
         ({"chosen": "The sky is blue.", "rejected": "The sky is green."}, "The sky is", " blue.", " green."),
         ({"chosen": "A: Hello", "rejected": "A: Hi"}, "A:", " Hello", " Hi"),
@@ -171,6 +177,15 @@ def test_hub_dataset_is_read(fake_hub):
         ({"prompt": [USER], "completion": [REPLY, AGAIN]}, "completion must end with one message .* not with"),
         ({"prompt": [USER], "chosen": [REPLY], "rejected": "No."}, "chosen and rejected must both be texts, or both"),
         ({"prompt": [USER], "chosen": [REPLY]}, r"jsonl:2: no column 'rejected' \(columns: prompt, chosen\)"),
+        ({"prompt": "Tea?", **PAIR}, "jsonl:2: column 'prompt' has 'Tea\\?', but .* share 'Hi!' before the reply"),
+        ({"prompt": [AGAIN], **PAIR}, "column 'prompt' has 'Tea\\?', but chosen and rejected are whole conversations"),
+        ({"prompt": [SYSTEM, USER], **PAIR}, "column 'prompt' has 'Hi!', but .* which share 'Hi!' before the reply"),
+        ({"prompt": [USER, REPLY], **PAIR}, "column 'prompt' has 'Hello.', but .* which share 'Hi!' before the reply"),
+        (
+            {"prompt": "Tea?", "chosen": f"{HH} x", "rejected": f"{HH} y"},
+            "has 'Tea\\?', but .* which share 'Hi!' before",
+        ),
+        ({"prompt": f"{HH} x\n\nHuman: y", "chosen": f"{HH} x", "rejected": f"{HH} y"}, "has 'y', but .* share 'Hi!'"),
     ],
 )
 def test_bad_row_is_named(pool_of, row, message):

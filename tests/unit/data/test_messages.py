@@ -14,6 +14,7 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import SYSTEM_KEY, Frame
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.messages import read_messages
+from rl4dialog.data.ratings import load_ratings
 from rl4dialog.data.rows import Row
 from rl4dialog.inference.simulation import read_prompts
 from rl4dialog.serving.api_server import ApiError, parse_request
@@ -137,7 +138,7 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path):
         ({"prompt": "Hi!<assistant> "}, {}, r"a text ends with '<assistant>', which is markup of the chat template;"),
         ({"prompt": ["Hi!", "<user>", "Tea?"]}, {}, r"a text cannot contain <user>"),
         ({"talk": ["Hi!"]}, {"dialogue": "talk"}, r"column 'talk' has no utterance that replies to another speaker"),
-        ({"talk": SPOKEN}, {"dialogue": "talk", **NAMES, "agent": "Bo"}, r"column 'talk' has no utterance of 'Bo'"),
+        ({"talk": SPOKEN}, {"dialogue": "talk", **NAMES, "agent": "Bo"}, r"column 'talk' has no speaker 'Bo', wh"),
         ({"talk": "Hi!"}, {"dialogue": "talk"}, r"column 'talk' must contain a dialogue, a list of utterances: not"),
     ],
 )
@@ -202,6 +203,12 @@ def anywhere(**changes):
     return [at(number, **changes) for number in range(4)]
 
 
+LEARNED = "a key that says how much it is learned, such as `train: false`"
+NOT_LEARNED: list[dict[str, Any]] = [
+    *({"weight": 0}, {"weight": 0.5}, {"train": False}, {"loss_mask": 0}, {"masked": True}, {"loss": False}),
+    {"content": [{"type": "text", "text": "Te"}, {"type": "text", "text": "a?", "train": False}]},
+]
+
 # The number of the message that is kept or refused, and the messages before the reply, for each row of the table.
 TABLE = {
     ("`system`, `developer`", "at the beginning", "text"): [
@@ -223,13 +230,15 @@ TABLE = {
     ("any", "any", "`null`, or no content"): [*anywhere(content=None), *anywhere(content="absent")],
     ("any", "any", "list of texts"): [*anywhere(content=PARTS), *anywhere(content=[{"text": "Tea?"}])],
     ("any", "any", "empty list, or a list with an image"): [*anywhere(content=[]), *anywhere(content=IMAGE)],
-    ("any", "any", "text and a tool call, a refusal, or `weight: 0`"): [
+    ("any", "any", "text and a tool call, or a refusal"): [
         *anywhere(tool_calls=CALL),
         *anywhere(tool_calls=CALL, content=None),
         *anywhere(function_call=CALL[0]["function"]),
         *anywhere(refusal="I cannot."),
-        *anywhere(weight=0),
+        *anywhere(train_detail=[{"begin_offset": 0, "end_offset": 1, "train": False}]),
     ],
+    ("`assistant`", "any", f"text and {LEARNED}"): [at(2, **key) for key in NOT_LEARNED],
+    ("`user`", "any", f"text and {LEARNED}"): [at(number, **key) for number in (0, 1, 3) for key in NOT_LEARNED],
 }
 
 
@@ -240,7 +249,7 @@ def documented(first_cell):
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
 
 
-def read_by(reader, messages, form, tmp_path):
+def read_by(reader, messages, form, tmp_path, **columns_beside):
     """All texts before the reply, as the reader gives them to a model."""
     args = {"split": "train", "path": str(tmp_path / "train.jsonl"), "format": form}
     chat = {"render_chat": Render()} if form == "chat_template" else {}
@@ -251,7 +260,8 @@ def read_by(reader, messages, form, tmp_path):
         "conversational prompt": {"prompt": messages, "completion": [REPLY]},
         "conversations": {"messages": [*messages, REPLY]},
     }
-    (tmp_path / "train.jsonl").write_text(json.dumps(rows.get(reader, {"messages": messages})) + "\n")
+    row = {**rows.get(reader, {"messages": messages}), **columns_beside}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n")
     if reader == "prompt file":
         return read_prompts(tmp_path / "train.jsonl", DialogueFormat(form, None, **chat))[0].prompt
     if reader == "serve":
@@ -369,6 +379,47 @@ def test_agent_is_known_by_name_or_asked_for(speakers, agent, tmp_path):
     assert [sample.references for sample, _ in pool_of(row, tmp_path, columns)] == [[text] for text in wanted]
 
 
+def corpus(speakers, text="utterance", speaker="speaker"):
+    """A dialogue as corpora of task-oriented dialogues have it, whose texts are the numbers of its utterances."""
+    return [{speaker: name, text: str(number), "dialogue_acts": {}} for number, name in enumerate(speakers.split())]
+
+
+@pytest.mark.parametrize(
+    ("said", "agent", "wanted"),
+    [
+        (corpus("USER SYSTEM USER SYSTEM USER"), None, ["1", "3"]),
+        (corpus("system user system user system"), None, ["2", "4"]),
+        (corpus("User System"), "System", ["1"]),
+        (corpus("USER SYSTEM USER SYSTEM"), "USER", ["2"]),
+        (corpus("SYSTEM USER SYSTEM USER"), "USER", ["1", "3"]),
+        (corpus("usr sys usr sys"), None, ["1", "3"]),
+        (corpus("system user gpt", "value", "from"), None, ["2"]),
+        (corpus("system user bot user"), "bot", ["2"]),
+        (corpus("user system user system", "content", "role"), "system", ["1", "3"]),
+        (corpus("system user assistant", "content", "role"), None, ["2"]),
+        (corpus("user system user system", "content", "role"), None, r"as the agent; .*, or to 'system' if that is it"),
+        (corpus("user system user system"), "SYSTEM", r"has no speaker 'SYSTEM', .* \(speakers: user, system\)"),
+        (corpus("USER SYSTEM SYSTEM USER SYSTEM"), "SYSTEM", "message 1, the last before .* own"),
+        (corpus("USER SYSTEM SYSTEM USER SYSTEM"), None, r"1 speakers \(USER\), none .*, or to 'SYSTEM' if that is it"),
+        (corpus("user system bot"), None, "message 1 has the role system, which has no place there"),
+        (corpus("SYSTEM USER"), None, r"has 1 speakers \(USER\), none of which .*, or to 'SYSTEM' if that is it"),
+    ],
+)
+def test_agent_of_corpora_is_called_system(said, agent, wanted, tmp_path):
+    columns = {"dialogue": "talk", "agent": agent}
+    if isinstance(wanted, str):
+        with pytest.raises(DataError, match=wanted):
+            pool_of({"talk": said}, tmp_path, columns, format="eou")
+        return
+    pool = pool_of({"talk": said}, tmp_path, columns, format="eou")
+    assert [sample.references for sample, _ in pool] == [[text] for text in wanted]
+    texts = [next(text for text in one.values() if isinstance(text, str) and text.isdigit()) for one in said]
+    before = texts[: int(wanted[0])]
+    assert pool[0][0].prompt_or_input_text == f"{'<EOU>'.join(before)} <EOU>"
+    asked = pool_of({"prompt": said[: int(wanted[-1])], "reference": wanted[-1]}, tmp_path, {"agent": agent})
+    assert asked[0][0].prompt_or_input_text == pool_of({"talk": said}, tmp_path, columns)[-1][0].prompt_or_input_text
+
+
 def test_unread_and_empty_messages_are_counted(tmp_path, caplog):
     said = [USER, {**HELLO, "content": " "}, AGAIN]
     for id, args in (("jsonl", {"columns": {"dialogue": "messages"}}), ("conversational", {})):
@@ -397,14 +448,37 @@ WITH_TOOLS = {"messages": [USER, {**HELLO, "tool_calls": None, "weight": 1}, AGA
 IN_CHAT = {"format": "chat_template"}
 TALK = {"columns": {"dialogue": "conversations"}, **IN_CHAT}
 FOREIGN_GPT = r"'conversations' is that of ShareGPT; .* columns: \{dialogue: conversations\}"
-Found = list[tuple[str, list[str]]]
+SGD = [{"speaker": ("USER", "SYSTEM")[n % 2], "utterance": str(n), "frames": [{"slots": []}]} for n in range(4)]
 PUBLIC = {
     "ShareGPT": [
         (GPT, "jsonl", TALK, [("<user>Hi!<assistant>", ["Hello."])]),
+        (
+            {**GPT, "system": "Sell tea.", "tools": ""},
+            "jsonl",
+            {**TALK, "columns": {"dialogue": "conversations", "system": "system"}},
+            [("<system>Sell tea.<user>Hi!<assistant>", ["Hello."])],
+        ),
         (GPT, "conversational", {}, FOREIGN_GPT),
         (GPT, "conversations", {}, FOREIGN_GPT),
     ],
+    "Alpaca": [
+        (
+            {"instruction": "Add.", "input": "1, 2", "output": "3", "system": "", "history": []},
+            "jsonl",
+            {"columns": {"references": "output"}, "prompt_template": "{instruction}\n{input}"},
+            [("Add.\n1, 2", ["3"])],
+        )
+    ],
+    "Schema-Guided Dialogue, MultiWOZ 2.2, ConvLab-3": [
+        (
+            {"dialogue_id": "1_00", "services": ["Hotels_1"], "turns": SGD},
+            "jsonl",
+            {"columns": {"dialogue": "turns"}, **IN_CHAT},
+            [("<user>0<assistant>", ["1"]), ("<user>0<assistant>1<user>2<assistant>", ["3"])],
+        )
+    ],
     "UltraFeedback, binarized": [
+        ({**BINARY, "prompt": "Coffee?"}, "conversational", {}, "column 'prompt' has 'Coffee\\?', but chosen and"),
         ({**BINARY, "prompt_id": "p", "score_chosen": 8.0}, "conversational", {}, [("Tea? <EOU>", ["Yes."])]),
     ],
     "UltraFeedback, original": [
@@ -460,7 +534,47 @@ def test_pairs_of_texts_say_what_is_left_out_or_guessed(tmp_path, caplog):
     assert "a column prompt makes it clear: 1" in caplog.text
 
 
-def test_columns_that_are_not_read_are_named(tmp_path, caplog):
-    (tmp_path / "train.jsonl").write_text(json.dumps({"messages": [USER, REPLY], "tools": CALL, "topic": 1}))
-    DataPoolRegistry.get("conversational", {"split": "train", "path": str(tmp_path), "meta_data_columns": ["topic"]})
-    assert "train.jsonl:1: these columns are not read: tools\n" in caplog.text
+@pytest.mark.parametrize("reader", [*READERS, "csv", "hf_dataset", "ratings"])
+def test_what_is_not_read_is_named(reader, tmp_path, caplog):
+    """Empty values say nothing; what only some rows have, or only some readers know, is named nevertheless."""
+    known = {"weight": 1, "mask": None, "tool_calls": []}
+    messages = [{"role": "user", "content": "Hi!", **known}, {**HELLO, "reasoning_content": "A greeting."}, AGAIN]
+    columns = {"tools": json.dumps(CALL), "topic": "tea", "note": ""}
+    if reader == "serve":
+        with pytest.raises(ApiError, match="'reasoning_content' of messages: unknown key, which this server does not"):
+            read_by(reader, messages, "eou", tmp_path)
+        return
+    keys = ", 'reasoning_content' of (messages|talk|prompt)"
+    if reader in ("csv", "hf_dataset"):
+        rows = [{"prompt": "Tea?", "reference": "Yes.", **columns}, {"prompt": "Tea?", "reference": "", "note": ""}]
+        (tmp_path / "train.csv").write_text("".join("\t".join(text) + "\n" for text in (rows[0], rows[0].values())))
+        datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(tmp_path / "d")
+        args = {"path": str(tmp_path)} if reader == "csv" else {"path": str(tmp_path / "d")}
+        DataPoolRegistry.get(reader, {"split": "train", **args})
+        keys = ""
+    elif reader == "ratings":
+        rated = [{"messages": [*messages, {**REPLY, "ratings": {"fun": n}}], **columns} for n in (1, 2)]
+        (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rated))
+        load_ratings(tmp_path / "train.jsonl")
+    else:
+        read_by(reader, messages, "eou", tmp_path, **columns)
+    place = r"(train\.\w+:[12]|row 0)"
+    assert re.search(rf"{place}: these columns are not read: tools, topic{keys}; tools: write them as", caplog.text)
+
+
+@pytest.mark.parametrize("form", ["eou", "chat_template"])
+def test_system_message_can_stand_in_a_column(form, tmp_path):
+    columns, chat = {"system": "sys"}, form == "chat_template"
+    opening = "<system>Be kind." if chat else "Be kind.<EOU>"
+    for row, more in (({"prompt": "Hi!", "reference": "Hello."}, {}), ({"talk": [USER, HELLO]}, {"dialogue": "talk"})):
+        pool = pool_of({**row, "sys": "Be kind."}, tmp_path, {**columns, **more}, format=form)
+        assert pool[0][0].prompt_or_input_text.startswith(opening) and pool[0][0].meta_data["history"] == ["Hi!"]
+        plain = pool_of({**row, "sys": None}, tmp_path, {**columns, **more}, format=form)
+        assert opening + str(plain[0][0].prompt_or_input_text) == pool[0][0].prompt_or_input_text
+    said = [{"from": "system", "value": "Be kind. "}, *SHAREGPT[1:3]]
+    twice = pool_of({"talk": said, "sys": "Be kind."}, tmp_path, {**columns, "dialogue": "talk"}, format=form)
+    assert twice[0][0].prompt_or_input_text.count("Be kind.") == 1
+    with pytest.raises(DataError, match=r"column 'sys' has the system message 'Be rude\.', and the dialogue has 'Be k"):
+        pool_of({"talk": said, "sys": "Be rude."}, tmp_path, {**columns, "dialogue": "talk"}, format=form)
+    with pytest.raises(DataError, match=r"columns\.system is a message, which needs format: eou or chat_template"):
+        pool_of({"prompt": "Hi!", "reference": "", "sys": "Be kind."}, tmp_path, columns, format=None)

@@ -60,7 +60,9 @@ def test_settings_are_those_of_the_model_unless_the_request_has_others():
 
 def test_values_without_effect_and_bookkeeping_are_accepted():
     unused = {"frequency_penalty": 0.0, "logprobs": False, "tools": [], "response_format": {"type": "text"}}
-    assert parse(user="me", metadata={"a": "b"}, n=None, stop=None, **unused) == parse()
+    assert parse(user="me", metadata={"a": "b"}, n=None, stop=None, audio=None, web_search={}, **unused) == parse()
+    messages = [{"role": "user", "content": "hi", "name": "Ann", "audio": None, "annotations": [], "x": "", "y": {}}]
+    assert parse(messages) == parse()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_body_that_is_no_request_is_refused(body, words):
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"messages": []}, r"\.messages: list should have at least 1 item"),
+        ({"messages": []}, r"invalid: messages: list should have at least 1 item"),
         ({"messages": said("robot: hi")}, "message 0 of messages has the unknown role 'robot'"),
         ({"messages": said("system: hi")}, "there is no message before the reply"),
         ({"messages": said("user: hi", "user: hi")}, "messages 0 and 1 are both of 'user'"),
@@ -97,19 +99,21 @@ def test_body_that_is_no_request_is_refused(body, words):
         ({"messages": [{"role": "user", "content": None}]}, "content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "content"),
         ({"messages": [{"role": "assistant", "content": "x", "tool_calls": [1]}]}, "message 0 .* has tool_calls"),
-        ({"messages": [{"role": "user", "content": "x", "image": "y"}]}, "image"),
+        ({"messages": [{"role": "user", "content": "x", "image": "y"}]}, "request: 'image' of messages: unknown key"),
+        ({"messages": [{"role": "assistant", "content": "x", "audio": {"id": "a"}}]}, "'audio' of messages: unknown"),
+        ({"messages": ["hi"]}, r"invalid: messages\[0\]: input should be a valid dictionary, got 'hi'"),
         ({"model": "gpt-5"}, "unknown model 'gpt-5'; this server has 'echo'"),
-        ({"temperature": -1}, r"\.temperature: input should be greater than or equal to 0"),
-        ({"temperature": "hot"}, r"\.temperature: input should be a valid number, got 'hot'"),
-        ({"top_p": 0}, r"\.top_p"),
-        ({"n": 0}, r"\.n"),
-        ({"n": 17}, r"\.n: input should be less than or equal to 16"),
-        ({"max_tokens": 0}, r"\.max_tokens"),
+        ({"temperature": -1}, r"invalid: temperature: input should be greater than or equal to 0"),
+        ({"temperature": "hot"}, r"invalid: temperature: input should be a valid number, got 'hot'"),
+        ({"top_p": 0}, r"invalid: top_p"),
+        ({"n": 0}, r"invalid: n"),
+        ({"n": 17}, r"invalid: n: input should be less than or equal to 16"),
+        ({"max_tokens": 0}, r"invalid: max_tokens"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, "set either max_tokens or max_completion_tokens"),
-        ({"stop": [""]}, r"\.stop"),
-        ({"stop": 3}, r"\.stop: input should be a valid list, got 3"),
-        ({"stop": list("abcde")}, r"\.stop: list should have at most 4 items"),
-        ({"stop": "a" * 1001}, r"\.stop\[0\]: string should have at most 1000 characters"),
+        ({"stop": [""]}, r"invalid: stop"),
+        ({"stop": 3}, r"invalid: stop: input should be a valid list, got 3"),
+        ({"stop": list("abcde")}, r"invalid: stop: list should have at most 4 items"),
+        ({"stop": "a" * 1001}, r"invalid: stop\[0\]: string should have at most 1000 characters"),
         ({"temperature": 1e-39}, "temperature must be at least 1e-15, or 0 for the most likely token, not 1e-39"),
         ({"stream_options": {}}, "works only with stream: true"),
         ({"tools": [{"type": "function"}]}, "tools is not supported"),
@@ -165,6 +169,13 @@ def test_whole_replies():
         assert other not in (None, seed)
         assert ask(client, "a", "A", "silence").choices[0].message.content == ""
         assert model.asked[-1][0] == "a<EOU>A<EOU>silence <EOU>"
+        said = [
+            {"role": "user", "content": "hi"},
+            found.choices[0].message.model_dump(),
+            {"role": "user", "content": "so"},
+        ]
+        ask(client, messages=said)
+        assert model.asked[-1][0] == "hi<EOU>HI THERE<EOU>so <EOU>"
 
 
 def test_streamed_replies_are_the_whole_ones():
