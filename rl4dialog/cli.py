@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -95,6 +96,11 @@ def _run(name: str, args: argparse.Namespace) -> int:
         return 130
 
 
+# Control characters of a foreign text, such as a model's name, in what is printed or logged. Colors and the carriage
+# return of progress bars are our own; tables and messages of errors, in which they could deceive, have neither.
+_CONTROL = re.compile(r"(?!\x1b\[[\d;]*m|\x1b\[A)[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
 class LenientStream:
     """A text stream that records its first write error and discards all later output.
 
@@ -108,9 +114,9 @@ class LenientStream:
         self.error: OSError | ValueError | None = None
 
     def write(self, text: str) -> int:
-        """Write the text, with escapes for characters that the stream's encoding lacks."""
+        """Write the text without control characters, with escapes for characters that the stream's encoding lacks."""
         try:
-            return self._stream.write(text)
+            return self._stream.write(_CONTROL.sub("\ufffd", text))
         except UnicodeEncodeError:
             encoding = self._stream.encoding or "ascii"
             return self.write(text.encode(encoding, "backslashreplace").decode(encoding))

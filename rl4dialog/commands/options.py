@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import check_feedback_file
+from rl4dialog.core.files import is_run
 from rl4dialog.core.yaml_loader import packaged_yaml
 
 if TYPE_CHECKING:
@@ -247,14 +248,6 @@ def load_compared(args: Namespace) -> LoadedPolicy:
     run = args.run_path and Path(args.run_path).expanduser()
     config = read_config(args) if run is None else read_run_config(run, trust=args.trust)
     return LoadedPolicy(config, str(folder) if folder.exists() else args.compare)
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a folder is a run folder; a model folder has a config.json too, but with other contents."""
-    from rl4dialog.runs.run_folder import CONFIG_FILE, read_or_nothing
-
-    config = read_or_nothing(folder / CONFIG_FILE)
-    return isinstance(config, dict) and "alg" in config
 
 
 def model_name(args: Namespace) -> str:

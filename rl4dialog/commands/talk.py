@@ -23,7 +23,6 @@ from rl4dialog.commands.options import (
     compared_name,
     feedback_file,
     flag,
-    is_run,
     load_agent,
     load_compared,
     load_for_players,
@@ -36,6 +35,7 @@ from rl4dialog.commands.options import (
     write_verbatim,
 )
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.files import is_run
 
 if TYPE_CHECKING:
     from rl4dialog.core.protocols import Player

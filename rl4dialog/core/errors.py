@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.untrusted import redacted, visible
+
 # The longest message of rl4dialog itself lists all rewards.
 _MAX_CHARACTERS = 3000
 
@@ -23,10 +25,13 @@ HIDDEN_INPUT = "hidden_input"
 
 
 class RL4DialogError(Exception):
-    """Base class of all errors that a user can fix. Its text is one paragraph, even with text from a file in it."""
+    """Base class of all errors that a user can fix. Its text is one paragraph, even with text from a file in it.
+
+    It has no control characters and no credentials of addresses.
+    """
 
     def __str__(self) -> str:
-        text = " ".join(super().__str__().splitlines())
+        text = visible(redacted(" ".join(super().__str__().splitlines())))
         if len(text) <= _MAX_CHARACTERS:
             return text
         return f"{text[: _MAX_CHARACTERS * 2 // 3]} [...] {text[-_MAX_CHARACTERS // 3 :]}"

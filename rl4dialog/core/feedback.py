@@ -14,7 +14,14 @@ from pydantic import ConfigDict, StrictBool, StrictFloat, StrictInt
 from rl4dialog.core.arguments import parsed
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint, shown
-from rl4dialog.core.files import append_record, check_appendable, json_object, whole_lines, write_records
+from rl4dialog.core.files import (
+    append_record,
+    check_appendable,
+    json_object,
+    whole_lines,
+    write_records,
+    written_path,
+)
 
 T = TypeVar("T")
 VERSION = 1
@@ -138,6 +145,7 @@ def check_feedback_file(path: Path, study: str | None = None) -> None:
         except DataError:
             return False
 
+    path = written_path(path)
     try:
         check_appendable(path, is_feedback)
     except (OSError, RunFolderError) as error:

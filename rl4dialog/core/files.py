@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import functools
 import hashlib
 import json
 import logging
 import math
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +27,7 @@ try:
 except ImportError:  # Windows has no file locks of this kind
     fcntl = None  # type: ignore[assignment]
 
+CONFIG_FILE = "config.json"
 MANIFEST = "manifest.json"
 Record = Mapping[str, Any]
 _Continued = TypeVar("_Continued", bound="ContinuedFile")
@@ -32,6 +36,8 @@ _logger = logging.getLogger(__name__)
 _SURELY_FITS = 100 * 2**20
 _MAX_RATIO = 200
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
+# What a spreadsheet reads as a formula, which could send other cells to an address or start a program.
+_FORMULA = re.compile("[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")
 
 
 def read_regular(path: Path) -> bytes:
@@ -42,10 +48,62 @@ def read_regular(path: Path) -> bytes:
 
 def check_regular(path: Path) -> None:
     """Raise an `OSError` if a path is not a regular file, or does not exist."""
-    mode = path.stat().st_mode
-    for is_kind, name in _KINDS:
-        if is_kind(mode):
-            raise OSError(f"it is {name}; use a regular file")
+    if (kind := _special(path.stat().st_mode)) is not None:
+        raise OSError(f"it is {kind}; use a regular file")
+
+
+def _special(mode: int) -> str | None:
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), None)
+
+
+def check_contained(folder: Path, but: str = "wandb") -> None:
+    """Refuse a folder of any origin with a link that leaves it, which would be read, written or uploaded; or a pipe.
+
+    The folder itself may be a link, and links within it are followed. Folders of the name `but` are not looked into:
+    W&B alone reads and writes its own, which has links to its cache.
+    """
+    root = os.path.realpath(folder)
+    for place, folders, names in os.walk(root):
+        entries = [*folders, *names]
+        folders[:] = [name for name in folders if name != but]
+        for path in (os.path.join(place, name) for name in entries):
+            with suppress(FileNotFoundError):  # a running process may remove temporary files
+                mode = os.lstat(path).st_mode
+                if stat.S_ISLNK(mode):
+                    _check_link(Path(path), folder)
+                elif (kind := _special(mode)) is not None:
+                    raise RunFolderError(f"{path} is {kind}, which no run writes; remove it")
+
+
+def _check_link(path: Path, folder: Path) -> None:
+    """Refuse a path in a folder if its links lead out of it."""
+    root, target = Path(os.path.realpath(folder)), Path(os.path.realpath(path))
+    if not target.is_relative_to(root):
+        cure = "remove the link. To keep a run on another disk, move the whole folder, which may be a link itself"
+        raise RunFolderError(f"{path} leads to {target}, out of the folder {folder}, so it is not followed; {cure}")
+
+
+def written_path(path: str | os.PathLike[str]) -> Path:
+    """The path behind links, to write to; those that lead out of the run folder which they are in are refused."""
+    given, final = Path(os.path.abspath(path)), Path(os.path.realpath(path))
+    if given != final:
+        for folder in given.parents:
+            if is_run(folder):
+                _check_link(given, folder)
+    return final
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run folder; a model folder has a config.json too, but with other contents."""
+    config = read_or_nothing(folder / CONFIG_FILE)
+    return isinstance(config, dict) and "alg" in config
+
+
+def read_or_nothing(path: Path) -> Any:
+    """The JSON of a file; an empty object if it is missing or damaged."""
+    with suppress(OSError, ValueError):
+        return json_value(read_regular(path))
+    return {}
 
 
 def check_expansion(unpacked: int, packed: int, place: Path) -> None:
@@ -117,9 +175,9 @@ def replaced(path: str | os.PathLike[str], ending: str = ".tmp") -> Iterator[Pat
     """Yield a temporary path beside a file, which gets the file's name if the block succeeds, and is removed otherwise.
 
     The temporary name is the file's with a dot before and the ending after it. A device or pipe is written directly,
-    and a link is kept: the file that it names is replaced.
+    and a link is kept: the file that it names is replaced, unless it leaves the run folder which it is in.
     """
-    final = Path(os.path.realpath(path))
+    final = written_path(path)
     if final.exists() and not final.is_file():
         yield final
         return
@@ -167,9 +225,18 @@ def to_plain(obj: Any) -> Any:
 
 
 def wait_for_lock(handle: int) -> None:
-    """Lock an open file against other processes, after waiting for them."""
-    if fcntl is not None:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    """Lock an open file against other processes, after waiting for them; a warning if the file system has no locks."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        _warn_without_locks(error.strerror)
+
+
+@functools.cache  # once per process, not for each vote
+def _warn_without_locks(why: str) -> None:
+    what = "files cannot be locked here (%s), as on some network disks: let only one process write to a file"
+    _logger.warning(what, why)
 
 
 def try_lock(handle: int) -> bool:
@@ -233,7 +300,7 @@ def append_whole(file: BinaryIO, data: bytes, sync: bool = False) -> None:
 
 def append_record(path: Path, record: Record) -> None:
     """Append a record as a synced line, in place of a truncated one. Several programs can append to a file."""
-    data = json_line(record)
+    data, path = json_line(record), written_path(path)
     with naming_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
@@ -263,6 +330,14 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced(path) as temporary:
             temporary.write_bytes(b"".join(json_line(row, allow_nan=True) for row in rows))
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Write a table. An apostrophe is put before texts that a spreadsheet would read as formulas."""
+    with naming_errors(path), replaced(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        for row in rows:
+            table.writerow(f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell for cell in row)
 
 
 def whole_lines(path: Path) -> list[bytes]:
@@ -315,6 +390,7 @@ class ContinuedFile:
 
     def __init__(self, path: Path, n_after: Callable[[Record, int], int | None], task: str) -> None:
         self._path, self._n_after, self._task = path, n_after, task
+        path = written_path(path)
         with naming_errors(path, "; choose another --output"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (closed by `close`)

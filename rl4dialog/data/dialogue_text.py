@@ -50,11 +50,6 @@ FORMAT = "speaker_lines"
 _SPEAKERS = {PARTNER: "User", AGENT: "Assistant"}
 
 
-def visible(text: str) -> str:
-    """Replace control characters, which could move the cursor or change colors."""
-    return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
-
-
 def dialogue_text(dialogue: Dialogue, context_size: int | None = None) -> str:
     """The conversation up to its last utterance, with this number of utterances before it; ``None`` for all.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -15,7 +15,7 @@ from rl4dialog.core.arguments import parsed
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback import Feedback, QueuedReplies, queue_id, read_feedback
-from rl4dialog.core.files import naming_errors, replaced, write_json, write_records
+from rl4dialog.core.files import write_csv, write_json, write_records
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.ratings import FEEDBACK_RATING, conversation_of, latest
@@ -137,16 +137,10 @@ def write_results(source: Path, folder: Path) -> dict[str, Any]:
     rows = [_rated(votes) for votes in items.values()] if scale else rows
     write_records(folder / "items.jsonl", rows)
     write_json(folder / "summary.json", summary)
-    with (
-        naming_errors(folder),
-        replaced(folder / "answers.csv") as temporary,
-        open(temporary, "w", encoding="utf-8", newline="") as file,
-    ):
-        table = csv.writer(file)
-        table.writerow(["item", "rater", "answer", "time", "conversation", "reply_1", "reply_2"])
-        for item, each in answers:
-            said = ["\n".join(each.turns), *_texts(each)]
-            table.writerow([item, each.rater, answer_of(each), each.time, *said])
+    columns = ["item", "rater", "answer", "time", "conversation", "reply_1", "reply_2"]
+    votes = [[item, each.rater, answer_of(each), each.time] for item, each in answers]
+    said = [["\n".join(each.turns), *_texts(each)] for each in judged]
+    write_csv(folder / "answers.csv", [columns, *map(chain, votes, said)])
     return summary
 
 

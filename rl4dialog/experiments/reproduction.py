@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from safetensors.torch import load_file
 
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.core.files import json_value, write_json
 from rl4dialog.core.plugins import absolute_import

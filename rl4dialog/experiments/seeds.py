@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.text import Text
 
 from rl4dialog.core.config import load_config
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.files import write_json
 from rl4dialog.experiments.own_process import Command, run_all

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from rl4dialog.core.config import TextConfig
+from rl4dialog.core.files import read_or_nothing
 from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.data.pool import Data
 from rl4dialog.functional.log_probs import kl_estimates
@@ -29,7 +30,6 @@ from rl4dialog.runs.run_folder import (
     REFERENCES_FILE,
     RunFolder,
     is_complete,
-    read_or_nothing,
     read_references,
     write_result,
 )

@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.files import naming_errors, write_json
 from rl4dialog.data.pool import check_split

@@ -12,14 +12,15 @@ import yaml
 from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from rich.console import Console
 from rich.text import Text
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig, TextConfig
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import HubError, RunFolderError
-from rl4dialog.core.files import write_text
+from rl4dialog.core.files import check_contained, write_text
 from rl4dialog.core.pretrained import PRETRAINED
+from rl4dialog.core.untrusted import redacted
 from rl4dialog.inference.loading import check_without_values, read_text_config
 from rl4dialog.policies.value_guided import GUIDANCE_FILES
 from rl4dialog.runs.provenance import read_provenance
@@ -115,9 +116,9 @@ def _public_name(name: str) -> str | None:
 
 
 def _shortened(text: str) -> str:
-    """Shorten a local path to its last part, which is all that others can use."""
+    """Shorten a local path to its last part, which is all that others can use, and hide credentials of an address."""
     is_path = os.path.isabs(text) or text.startswith(("~", "./", "../"))
-    return f".../{Path(text).name}" if is_path else text
+    return f".../{Path(text).name}" if is_path else redacted(text)
 
 
 def _without_local_paths(value: Any) -> Any:
@@ -143,6 +144,7 @@ def push_to_hub(
     if repo_id.count("/") != 1:
         raise HubError(f"--repo_id must be user/name, not {repo_id!r}")
     check_without_values(config, run, prior_only, "which transformers does not load", "publish")
+    check_contained(folder, but="")  # other files of the run are not uploaded, either
     write_text(folder / CARD_FILE, model_card(repo_id, config, result, read_provenance(run)))
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in GUIDANCE_FILES):
         size = math.ceil(path.stat().st_size / 1024)

@@ -6,7 +6,6 @@ history. Rewards of whole conversations are summed over the turns, as a run woul
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 import random
@@ -18,13 +17,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.config import TextConfig
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
-from rl4dialog.core.files import write_json
+from rl4dialog.core.files import write_csv, write_json
 from rl4dialog.core.protocols import BaseMetric, BatchedConversationReward, ConversationReward, DialogueMetric
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, names_needing, weighted_sum
 from rl4dialog.core.seeding import derive_seed
@@ -311,10 +310,7 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
         **{f"rating/{name}": rating_values(validation.rated, name) for name in validation.ratings},
         **{column.name: column.values for column in validation.scores if column.problem is None},
     }
-    with (folder / "scores.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
+    write_csv(folder / "scores.csv", [columns, *zip(*columns.values(), strict=True)])
     names: set[str] = set()
     for rating in validation.ratings:
         found = [(each.score, each.correlation) for each in _ordered(validation, rating)]

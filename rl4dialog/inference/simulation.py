@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
 from rich.text import Text
 
 from rl4dialog.core.config import RunConfig, text_config
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
 from rl4dialog.core.files import ContinuedFile, Record, to_plain
 from rl4dialog.core.protocols import Player

@@ -26,15 +26,13 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.files import to_plain, wait_for_lock
+from rl4dialog.core.untrusted import HIDDEN, redacted, without_secrets
 from rl4dialog.core.yaml_loader import flatten
 
 _logger = logging.getLogger(__name__)
 _MAX_TABLE_ROWS = 100
 _MAX_PARAMETERS = 100  # in one request to MLflow
 _MAX_CHARACTERS = 500  # of a parameter, in any store of MLflow
-_SECRET_KEY = re.compile(r"(api_?key|passw(or)?d|secret|(access|auth|bearer|hf|api|write)_?token)$", re.IGNORECASE)
-_LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
-_HIDDEN = "***"
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,7 @@ class ExperimentTrackers:
 
     def __init__(self, outputs: Collection[str], about: RunDescription, run_ids: Mapping[str, str]) -> None:
         self._trackers: dict[str, ExperimentTracker] = {}
-        about = replace(about, config=_hide_secrets(to_plain(about.config)))
+        about = replace(about, config=without_secrets(to_plain(about.config)))
         for name in [name for name in _TRACKERS if name in outputs]:
             try:
                 self._trackers[name] = _TRACKERS[name](replace(about, run_id=run_ids.get(name)))
@@ -308,20 +306,10 @@ def _table(predictions: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
     return columns, [[as_text(cell) if isinstance(cell, (list, dict)) else cell for cell in row] for row in rows]
 
 
-def _hide_secrets(config: Any) -> Any:
-    """Copy a config with the values of keys such as ``api_key`` and ``password`` hidden."""
-    if isinstance(config, Mapping):
-        return {
-            key: _HIDDEN if isinstance(value, str) and _SECRET_KEY.search(str(key)) else _hide_secrets(value)
-            for key, value in config.items()
-        }
-    return [_hide_secrets(value) for value in config] if isinstance(config, list) else config
-
-
 def _reason(error: Exception) -> str:
-    """What went wrong, without what environment variables hold as secrets, and without logins in addresses."""
+    """What went wrong, without what environment variables hold as secrets, and without credentials in addresses."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
     for name, value in os.environ.items():
         if len(value) >= 8 and re.search(r"(KEY|TOKEN|PASSWORD|SECRET)$", name):
-            text = text.replace(value, _HIDDEN)
-    return _LOGIN_IN_URL.sub(f"{_HIDDEN}@", text)
+            text = text.replace(value, HIDDEN)
+    return redacted(text)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.reading import Run, read_run
@@ -105,10 +105,10 @@ def _run_folders(root: Path) -> Iterator[Path]:
 
 def _listed(folder: Path, root: Path) -> ListedRun:
     name = str(folder.relative_to(root)) if folder != root else folder.name
-    changed = datetime.fromtimestamp(max(file.stat().st_mtime for file in folder.glob("*.json*")))
+    changed = datetime.fromtimestamp(max(file.lstat().st_mtime for file in folder.glob("*.json*")))
     try:
         run = read_run(folder)
-    except DataError as error:
+    except (DataError, RunFolderError) as error:
         return ListedRun(name, None, f"unreadable: {error}", changed)
     state = run_state(folder)
     if state == "stopped" and (folder / RESULT_FILE).exists():

@@ -26,6 +26,7 @@ import torch
 import rl4dialog
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.files import json_object, to_plain, write_text
+from rl4dialog.core.untrusted import redacted, without_secrets
 from rl4dialog.core.yaml_loader import differing, flatten
 from rl4dialog.data.pool import Data
 from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder
@@ -38,6 +39,12 @@ _PACKAGES = (
 _TIMEOUT_S = 20
 MAX_DIFF_BYTES = 1_000_000
 _MAX_UNTRACKED = 100
+# Tracked files whose changes are left out of the diff: by convention, they hold keys and passwords.
+_SECRET_FILES = (
+    *("*.env", ".env*", "*.env.*", "*secret*", "*credential*", "*password*", "*token", "*token*.txt", "*api_key*"),
+    *("*apikey*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "id_rsa*", "id_ecdsa*", "id_ed25519*"),
+    *(".netrc", "_netrc", ".pypirc", ".npmrc", ".htpasswd", "kubeconfig"),
+)
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -59,11 +66,11 @@ def record_start(
         "imports": import_hashes(imports),
         "hardware": hardware(),
     }
-    earlier = read_provenance(run_folder.root)
+    record, earlier = without_secrets(record), read_provenance(run_folder.root)
     if earlier:
         record = {**earlier, "resumed": [*earlier.get("resumed", []), record]}
     elif diffs:
-        write_text(run_folder.path(DIFF_FILE), diffs)
+        write_text(run_folder.path(DIFF_FILE), redacted(diffs))
     run_folder.write_json(PROVENANCE_FILE, record)
 
 
@@ -217,7 +224,8 @@ def git_state(folder: Path, tracks: str | None = None) -> GitState | None:
     root = root.strip()
     status = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", root) or ""
     untracked = [line[3:] for line in status.splitlines() if line.startswith("??")]
-    command = ["git", "-C", root, "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv"]
+    command = ["git", "-C", root, "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--", "."]
+    command += [f":(exclude,icase,glob)**/{name}" for name in _SECRET_FILES]
     env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # no lock, as someone may be working in the repository
     # Read up to the limit only, because the changes of a repository can be of any size.
     pipe, null, diff = subprocess.PIPE, subprocess.DEVNULL, b""

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.files import json_value
+from rl4dialog.core.files import check_contained, json_value
 from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, EndedBy, Turn, is_number
+from rl4dialog.core.untrusted import redacted
 from rl4dialog.runs.run_folder import (
     CONFIG_FILE,
     PROVENANCE_FILE,
@@ -204,6 +205,7 @@ def read_run(path: str | Path) -> Run:
     path = Path(path).expanduser().absolute()
     if not path.is_dir():
         raise DataError(f"{path} is not a folder; pass a run folder, which contains {CONFIG_FILE}")
+    check_contained(path)
     notes: list[str] = []
     files, prediction_files = sorted(path.iterdir()), dict[str, dict[int, Path]]()
     metrics_files = {found[1]: file for file in files if (found := _METRICS_FILE.fullmatch(file.name))}
@@ -241,7 +243,7 @@ def number(value: Any) -> float:
 
 def as_text(value: Any) -> str:
     """Format a config value for the page."""
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return redacted(value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False))
 
 
 def _merge(path: Path, rollouts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> list[dict[str, Any]]:

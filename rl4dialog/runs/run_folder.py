@@ -20,11 +20,13 @@ from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.files import (
+    CONFIG_FILE,
     append_whole,
+    check_contained,
     json_line,
     json_object,
-    json_value,
     naming_errors,
+    read_or_nothing,
     sync_folder,
     sync_names,
     to_plain,
@@ -35,7 +37,6 @@ from rl4dialog.core.pretrained import PRIOR_ONLY
 from rl4dialog.runs.trust import arguments_of
 
 _logger = logging.getLogger(__name__)
-CONFIG_FILE = "config.json"
 LOG_FILE = "log.txt"
 ROLLOUT_INFO_FILE = "rollout_info.jsonl"
 TRAINING_INFO_FILE = "training_info.jsonl"
@@ -96,6 +97,7 @@ class RunFolder:
         self.root = run_path(base_path, project_name, experiment_name)
         with naming_errors(self.root, _ADVICE):
             self.root.mkdir(parents=True, exist_ok=True)
+            check_contained(self.root)
             # Detects a full disk now instead of after hours of training.
             with tempfile.TemporaryFile(dir=self.root) as probe:
                 probe.write(b"\0" * 4096)
@@ -269,6 +271,7 @@ def only_writer(root: Path) -> Iterator[None]:
     path = root / LOCK_FILE
     with naming_errors(path, _ADVICE):
         root.mkdir(parents=True, exist_ok=True)
+        check_contained(root)
         handle = _locked(path)
     try:
         put_back_replaced(root)  # if a process was killed at its start
@@ -359,18 +362,12 @@ def read_critic(run: str | Path) -> dict[str, Any]:
     return found if isinstance(found, dict) and "metrics" in found else {}
 
 
-def read_or_nothing(path: Path) -> Any:
-    """The JSON of a file; an empty object if it is missing or damaged."""
-    with suppress(OSError, ValueError):
-        return json_value(path.read_text(encoding="utf-8"))
-    return {}
-
-
 def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {key: math.nan if value is None else float(value) for key, value in metrics.items()}
 
 
 def check_is_run(folder: Path) -> None:
+    check_contained(folder)
     if not (folder / CONFIG_FILE).is_file():
         what = f"contains no {CONFIG_FILE}" if folder.is_dir() else "does not exist"
         raise RunFolderError(f"{folder} {what}; pass a run folder: <base path>/<project>/<experiment>")

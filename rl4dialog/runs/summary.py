@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rl4dialog.core.console import Console
 from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, Turn
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.reading import ending

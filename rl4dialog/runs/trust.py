@@ -5,6 +5,7 @@ A run that was trained here is known by a record outside all run folders, as a f
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.files import to_plain
 
 # Component arguments that name a program, script or function to execute.
 _PROGRAMS = {
@@ -42,7 +44,7 @@ def refuse_code(
     anything else in the folder that names code.
     """
     code = [*_code(config), *others]
-    is_known = False  # whether a run was trained here with exactly the same addresses, variables, files and models
+    is_known = False  # whether a run was trained here with exactly the same blocks around what it names
     with suppress(OSError, RuntimeError):
         is_known = _record(config if written is None else written).exists()
     found = [] if is_known else list(outside(config, trains))
@@ -107,6 +109,11 @@ def _code(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _record(config: Mapping[str, Any]) -> Path:
-    """The file that says that a user trained with what a config names."""
+    """The file that says that a user trained with what a config names: with all of the blocks that name it.
+
+    A block also says which model is asked, how often and for how much: all that makes the use of a key another one.
+    """
+    blocks = sorted({re.split(r"[.\[:]", name, maxsplit=1)[0] for name, _ in outside(config)})
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    return state / "rl4dialog" / "trained_with" / content_hash(sorted(name for name, _ in outside(config)))
+    digest = content_hash(json.dumps([name, to_plain(config[name])], sort_keys=True) for name in blocks)
+    return state / "rl4dialog" / "trained_with" / digest

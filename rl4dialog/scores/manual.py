@@ -23,8 +23,8 @@ from rl4dialog.core.errors import ConfigError, DataError, RewardError, shown
 from rl4dialog.core.files import append_record, json_object, whole_lines
 from rl4dialog.core.protocols import BatchedConversationReward
 from rl4dialog.core.types import SPEAKERS, Dialogue
+from rl4dialog.core.untrusted import visible
 from rl4dialog.core.yaml_loader import packaged_yaml
-from rl4dialog.data.dialogue_text import visible
 
 _PAGE, _FORM = packaged_yaml(Path(__file__).with_suffix(".yaml")).values()
 

@@ -26,7 +26,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.registry import optional_module
-from rl4dialog.data.dialogue_text import visible
+from rl4dialog.core.untrusted import visible
 
 T = TypeVar("T")
 Updates = dict[Any, Any]

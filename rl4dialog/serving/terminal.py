@@ -12,16 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TextIO
 
-from rich.console import Console
 from rich.style import Style
 
 from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
 from rl4dialog.core.files import append_record
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.untrusted import visible
 from rl4dialog.core.yaml_loader import packaged_yaml
-from rl4dialog.data.dialogue_text import persona_in, visible, without_goal
+from rl4dialog.data.dialogue_text import persona_in, without_goal
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.simulation import WithoutModel, simulate_to_file
 from rl4dialog.rollouts.talk import Talk

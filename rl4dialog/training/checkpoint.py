@@ -20,7 +20,7 @@ from typing import Any
 from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.config_blocks import GENERATION_OPTIONS
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
-from rl4dialog.core.files import json_object, read_manifest, write_manifest
+from rl4dialog.core.files import json_object, read_manifest, read_or_nothing, write_manifest
 from rl4dialog.core.yaml_loader import differing
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.runs.run_folder import (
@@ -32,7 +32,6 @@ from rl4dialog.runs.run_folder import (
     RunFolder,
     is_complete,
     predictions_since,
-    read_or_nothing,
 )
 
 _logger = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.env_checker import check_env
 from transformers import PreTrainedModel
@@ -23,6 +22,7 @@ from rl4dialog.core.config import (
     TextConfig,
     TurnLevelConfig,
 )
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.vectorize import worker_count

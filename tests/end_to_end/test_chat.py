@@ -14,7 +14,7 @@ from rl4dialog import cli
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.commands import talk as commands
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.data.dialogue_text import visible
+from rl4dialog.core.untrusted import visible
 from rl4dialog.serving.chat import ChatAgent
 
 

@@ -17,7 +17,7 @@ from rl4dialog.commands.options import compared_name, load_compared
 from rl4dialog.commands.parser import make_parser
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_feedback, write_queue
-from rl4dialog.data.dialogue_text import visible
+from rl4dialog.core.untrusted import visible
 from rl4dialog.serving.page import without_joiners
 
 

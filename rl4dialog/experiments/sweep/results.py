@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 from rich.box import Box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.config_blocks import id_of
+from rl4dialog.core.console import Console
 from rl4dialog.core.files import write_json, write_text
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml

@@ -6,10 +6,10 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.runs.progress import Progress
 from rl4dialog.training.doctor import data_checks as of_data

@@ -1,7 +1,12 @@
 """Files with anything in them, lines and folders that are whole, whatever happened before."""
 
+import csv
+import errno
 import io
 import json
+import os
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +21,7 @@ from stand_in_data import write_original
 
 from rl4dialog.core import files
 from rl4dialog.core.errors import DataError, RL4DialogError, RunFolderError
-from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_queue, write_queue
+from rl4dialog.core.feedback import JudgedReply, QueuedReplies, check_feedback_file, read_queue, write_queue
 from rl4dialog.core.files import (
     append_record,
     json_object,
@@ -30,9 +35,10 @@ from rl4dialog.core.files import (
 from rl4dialog.data.ratings import read_latest
 from rl4dialog.experiments.reproduction import compare_runs
 from rl4dialog.experiments.sweep.running import SPLIT, evaluations
+from rl4dialog.inference.loading import read_run_config
 from rl4dialog.runs.listing import list_runs, print_runs
 from rl4dialog.runs.report.pages import write_report
-from rl4dialog.runs.run_folder import read_result
+from rl4dialog.runs.run_folder import RunFolder, only_writer, read_result
 from rl4dialog.tasks.camrest import camrest
 from rl4dialog.tasks.multiwoz import multiwoz
 
@@ -280,3 +286,119 @@ def test_damage_is_named(folder, name, content, message):
         (folder / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         read_manifest(folder)
+
+
+def _linked(run, where, target):
+    """The run with a link at a place in it, which may be in a folder that is a link itself."""
+    path = run / where
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+    return path
+
+
+_ENTRANCES = {
+    "report": lambda run: write_report(run),
+    "result": lambda run: read_result(run),
+    "config": lambda run: read_run_config(run),
+    "training": lambda run: only_writer(run).__enter__(),
+    "writing": lambda run: RunFolder(run.parent.parent, run.parent.name, run.name, resume=True),
+}
+
+
+@pytest.mark.parametrize("entrance", _ENTRANCES)
+@pytest.mark.parametrize(
+    ("where", "target"),
+    [
+        ("epoch_2_test_split_predictions.json", "kept.txt"),
+        ("log.txt", "absent.txt"),
+        ("checkpoints", "."),
+        ("model/deeper/notes.txt", "../../../../kept.txt"),
+        ("taught", "../elsewhere"),
+    ],
+)
+def test_link_that_leaves_a_run_is_refused_everywhere_and_named(tmp_path, entrance, where, target):
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (outside / "kept.txt").write_text("mine")
+    run = write_run(tmp_path / "p" / "run")
+    link = _linked(run, where, target if target.startswith("..") else outside / target)
+    with pytest.raises(RunFolderError, match=rf"{re.escape(str(link))} leads to .*, out of the folder"):
+        _ENTRANCES[entrance](run)
+    assert [path.name for path in outside.iterdir()] == ["kept.txt"]
+    assert (outside / "kept.txt").read_text() == "mine" and not (run / "report.html").exists()
+
+
+def test_links_within_a_run_to_the_run_and_of_wandb_are_followed(tmp_path):
+    run = write_run(tmp_path / "disk" / "run")
+    _linked(run, "best_model", "model")
+    _linked(run, "wandb/offline/debug.log", tmp_path / "cache" / "debug.log")
+    (tmp_path / "run").symlink_to(run)
+    assert write_report(tmp_path / "run").is_file() and (run / "report.html").is_file()
+    _linked(run, "wandb/../wandb.log", tmp_path)
+    with pytest.raises(RunFolderError, match=r"wandb\.log leads to"):
+        write_report(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", [os.mkfifo, lambda path: socket.socket(socket.AF_UNIX).bind(str(path))])
+def test_pipes_and_sockets_in_a_run_are_refused_before_they_are_opened(tmp_path, monkeypatch, kind):
+    run = write_run(tmp_path / "run")
+    monkeypatch.chdir(run)  # names of sockets are short
+    kind(Path("critic.json"))
+    for use in (write_report, read_result, read_run_config):
+        with pytest.raises(RunFolderError, match=r"critic\.json is a (named pipe|socket), which no run writes"):
+            use(run)
+
+
+@pytest.mark.parametrize("where", ["feedback.jsonl", "notes/today/feedback.jsonl"])
+def test_nothing_is_written_through_a_link_out_of_a_run_that_another_command_names(tmp_path, where):
+    run = write_run(tmp_path / "run")
+    target = tmp_path / "profile"
+    for path in (_linked(run, where, target), _linked(run, "votes", tmp_path) / "profile"):
+        for write in (
+            lambda path: append_record(path, {"a": 1}),
+            lambda path: write_records(path, [{"a": 1}]),
+            lambda path: files.write_json(path, {}),
+            lambda path: files.write_csv(path, [["a"]]),
+            lambda path: files.ContinuedFile(path, lambda record, n: n, "task {}"),
+            check_feedback_file,
+        ):
+            with pytest.raises(RunFolderError, match="out of the folder"):
+                write(path)
+    own = _linked(tmp_path, "own.jsonl", target)  # of no run
+    append_record(own, {"a": 1})
+    assert records(target) == [{"a": 1}] and own.is_symlink()
+
+
+def test_hard_link_keeps_what_is_replaced_and_gets_what_is_appended(tmp_path):
+    run, copy = write_run(tmp_path / "run"), tmp_path / "copy"
+    append_record(run / "feedback.jsonl", {"a": 1})
+    copy.mkdir()
+    for name in ("feedback.jsonl", "config.json"):
+        os.link(run / name, copy / name)
+    files.write_json(run / "config.json", {"new": 1})
+    append_record(run / "feedback.jsonl", {"a": 2})
+    assert "new" not in (copy / "config.json").read_text() and len(records(copy / "feedback.jsonl")) == 2
+
+
+def test_votes_are_recorded_where_files_cannot_be_locked(tmp_path, monkeypatch, caplog):
+    def refused(handle, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(files.fcntl, "flock", refused)
+    files._warn_without_locks.cache_clear()
+    for n in range(3):
+        append_record(tmp_path / "votes.jsonl", {"n": n})
+    assert [record["n"] for record in records(tmp_path / "votes.jsonl")] == [0, 1, 2]
+    assert [record.message for record in caplog.records] == [
+        f"files cannot be locked here ({os.strerror(errno.ENOLCK)}), as on some network disks: let only one process "
+        "write to a file"
+    ]
+
+
+@pytest.mark.parametrize(
+    "cell", ["=1+1", "@sum(a)", "+49", "-2+3|cmd", "\t=1", "\r=1", "\uff1d1", '=HYPERLINK("http://h")']
+)
+def test_no_text_of_a_table_is_a_formula(tmp_path, cell):
+    files.write_csv(tmp_path / "a.csv", [["text", "n"], [cell, -1.5], ["a=b\n=c", 2]])
+    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [["text", "n"], [f"'{cell}", "-1.5"], ["a=b\n=c", "2"]]

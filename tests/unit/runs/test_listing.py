@@ -56,11 +56,13 @@ def test_damaged_runs_stay_in_the_list(tmp_path, capsys):
     (run / "config.json").write_text("{")
     make_run(tmp_path / "good", complete=True, age=0)
     (make_run(tmp_path / "cut", complete=True, age=0) / RESULT_FILE).write_text("{")
+    (make_run(tmp_path / "leaving", complete=True, age=0) / "gone.json").symlink_to("/nowhere")
     (make_run(tmp_path / "emptied", complete=True, age=0) / "test_split_metrics.jsonl").write_text("")
     assert main(["runs", str(tmp_path)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "unreadable" in printed and "good" in printed
     assert {run.name: run.state for run in list_runs(tmp_path)}["cut"] == "damaged: result.json"
+    assert "leads to /nowhere, out of the folder" in {run.name: run.state for run in list_runs(tmp_path)}["leaving"]
     assert "is empty, but has a line" in {run.name: run.state for run in list_runs(tmp_path)}["emptied"]
 
 

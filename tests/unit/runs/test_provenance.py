@@ -163,6 +163,25 @@ def test_commit_changes_and_new_files_are_told(repository, monkeypatch):
     assert state is not None and len(state.diff) == 10 and state.diff_is_cut
 
 
+@pytest.mark.parametrize(
+    "name", [".env", "deploy/prod.ENV", ".env.local", "my_secrets.yml", "server.pem", "a/id_ed25519"]
+)
+def test_changes_of_files_with_secrets_and_credentials_of_addresses_are_not_kept(repository, folder, monkeypatch, name):
+    (repository / name).parent.mkdir(exist_ok=True)
+    (repository / name).write_text("KEY=old\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "second")
+    (repository / name).write_text("KEY=new\n")
+    (repository / "inside" / "a.txt").write_text("url: http://me:pass@h/x?token=abc\n")
+    state = git_state(repository)
+    assert state is not None and state.differs and "KEY" not in state.diff and "+url" in state.diff
+    monkeypatch.setattr(module.rl4dialog, "__file__", str(repository / "untracked" / "__init__.py"))
+    argv = ["train", "--set", "env.args.conversation_partner.args.url=http://me:pass@h/x?token=abc"]
+    record_start(folder, repository / "c.yml", argv, 0, [])
+    kept = "".join((folder.root / file).read_text() for file in (module.PROVENANCE_FILE, module.DIFF_FILE))
+    assert kept.count("http://***@h/x?token=***") == 2 and "pass" not in kept and "abc" not in kept
+
+
 def test_without_repository_commit_or_git_there_is_no_state(tmp_path, monkeypatch):
     assert git_state(tmp_path) is None
     git(tmp_path, "init", "-q")

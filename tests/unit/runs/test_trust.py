@@ -93,9 +93,11 @@ def test_run_that_was_trained_here_needs_no_trust_but_for_code():
     remember(own)
     refuse_code({**own, "seed": 2}, Path("a/run"))
     refuse_code({**own, **partner(PARTNER)}, Path("a/run"), written=own)  # an override of the user
-    for changed in ({**own, "datapool": {}}, {**own, **partner(PARTNER)}, {**own, "imports": ["m"]}):
+    other_limit = {"reward_fn": {**JUDGE, "args": {**JUDGE["args"], "max_tokens": 10**6}}}
+    beside = {"reward_fn": {"id": "composite", "parts": [JUDGE, {"id": "length_penalty", "args": {"max_length": 3}}]}}
+    for change in ({"datapool": {}}, partner(PARTNER), {"imports": ["m"]}, other_limit, beside):
         with pytest.raises(ConfigError, match="--trust"):
-            refuse_code(changed, Path("a/run"))
+            refuse_code({**own, **change}, Path("a/run"))
 
 
 _HARMLESS = {
