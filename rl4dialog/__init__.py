@@ -27,6 +27,7 @@ _NAMES = {
     ),
     "rl4dialog.core.types": ("Dialogue", "PartnerReply", "Sample", "Turn"),
     "rl4dialog.data.pool": ("TextGenPool",),
+    "rl4dialog.envs.conversation": ("Observation",),
     "rl4dialog.inference.loading": ("load_policy",),
     "rl4dialog.inference.turn_level_agent": ("load_agent",),
 }

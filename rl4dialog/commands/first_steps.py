@@ -7,11 +7,13 @@ import shlex
 import sys
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
+from typing import Any
 
 from rl4dialog.commands.options import CONFIG, OPTIONAL_CONFIG, SEED, command, flag, option, read_config
 from rl4dialog.commands.train import train
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.pretrained import BUILTIN
+from rl4dialog.core.types import Sample
 
 _CONFIGS = {
     "table_booking": "task_configs/table_booking/smollm2_ppo.yml",
@@ -181,7 +183,8 @@ def _range(text: str) -> slice:
     ),
     option("--model_name", "built-in model, local folder or hub id", default="builtin/tiny-bert"),
     flag("--without_reply", "predict the act from what was said before, for expected_by of intent_accuracy"),
-    option("--output_dir", "output folder of the classifier", required=True),
+    option("--output_dir", "output folder of the classifier, unless --evaluate measures one"),
+    option("--evaluate", "measure this classifier, a folder or hub id, on the val split; nothing is trained"),
     option("--n_epochs", "number of training epochs", type=float),
     option("--learning_rate", "learning rate of the optimizer", type=float),
     option("--precision", "number format of the weights", choices=["fp32", "bf16"], default="fp32"),
@@ -189,19 +192,30 @@ def _range(text: str) -> slice:
 )
 def classifier(args: Namespace) -> None:
     from rl4dialog.catalog import DataPoolRegistry
+    from rl4dialog.commands.parser import make_parser
     from rl4dialog.core.yaml_loader import parse_yaml
-    from rl4dialog.training.intent_classifier import ACTS, train_intent_classifier
+    from rl4dialog.scores.intent import IntentClassifier
+    from rl4dialog.training.intent_classifier import ACTS, measure_classifier, train_intent_classifier
 
+    if args.output_dir is None and args.evaluate is None:
+        raise ConfigError("pass --output_dir to train a classifier, or --evaluate to measure an existing one")
+    for name, default in vars(make_parser().parse_args(["classifier"])).items():
+        if args.evaluate is not None and not name.startswith(("datapool", "evaluate")) and vars(args)[name] != default:
+            raise ConfigError(f"--{name} is for training, but --evaluate trains nothing; remove one of them")
     pool_args = parse_yaml(args.datapool_args, "--datapool_args")
-    train, val = (
-        [sample for sample, _ in DataPoolRegistry.get(args.datapool, {**pool_args, "split": split})]
-        for split in ("train", "val")
-    )
-    settings = {name: getattr(args, name) for name in ("seed", "model_name", "n_epochs", "learning_rate", "precision")}
-    result = train_intent_classifier(
-        train[args.samples], val, args.output_dir, reads_reply=not args.without_reply, **settings
-    )
+
+    def samples(split: str) -> list[Sample]:
+        return [sample for sample, _ in DataPoolRegistry.get(args.datapool, {**pool_args, "split": split})]
+
+    if args.evaluate is not None:
+        result = measure_classifier(IntentClassifier.from_pretrained(args.evaluate), samples("val"))
+    else:
+        names = ("seed", "model_name", "n_epochs", "learning_rate", "precision")
+        settings: dict[str, Any] = {name: getattr(args, name) for name in names}
+        data = samples("train")[args.samples], samples("val")
+        result = train_intent_classifier(*data, args.output_dir, reads_reply=not args.without_reply, **settings)
     print(f"accuracy on val: {result['accuracy']:.4f}; rows: true, columns: predicted ({', '.join(ACTS)}):")
     for row in result["confusion"]:
         print("  " + " ".join(f"{count:6d}" for count in row))
-    print(f"saved to {args.output_dir}")
+    if args.evaluate is None:
+        print(f"saved to {args.output_dir}")

@@ -417,6 +417,8 @@ ON_POLICY = ("a2c", "grpo", "nlpo", "ppo", "reinforce", "rloo", "trpo")
 OF_ONE_KIND: dict[str, type[RunConfig]] = {"supervised": SupervisedConfig, "reward_model": RewardModelConfig}
 OF_ONE_KIND |= {**dict.fromkeys(OFFLINE, OfflineConfig), **dict.fromkeys(ON_POLICY, OnPolicyConfig)}
 """Ids of the toolkit's algorithms for language models, with their kind of run."""
+_OPENRL = {"critic_lr", "episode_length", "num_mini_batch", "ppo_epoch", "reward_class", "use_adv_normalize"}
+_OPENRL |= {"use_share_model", "use_valuenorm", "vec_info_class", "wandb_entity"}
 
 
 def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
@@ -477,6 +479,10 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
     try:
         checked = kind_of(config).model_validate(dict(config))
     except ValidationError as error:
+        if found := [] if "alg" in config else sorted(_OPENRL & config.keys()):
+            problem = f"{source} is a config of OpenRL, which has keys such as {' and '.join(found[:2])}"
+            cure = "docs/coming_from/openrl.md has a config for its dialogue task, and what each key is called here"
+            raise ConfigError(f"{problem}; {cure}") from error
         problems = [_describe(problem, config) for problem in error.errors()]
         of_text = {"tokenizer"} if id_of(config, "env") == TURN_GOALS else {"tokenizer", "datapool"}
         if kind_of(config) is TurnLevelConfig and of_text & config.keys():

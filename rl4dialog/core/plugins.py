@@ -17,6 +17,8 @@ from rl4dialog.core.errors import ConfigError, raised
 
 _logger = logging.getLogger(__name__)
 ENTRY_POINT_GROUP = "rl4dialog.plugins"
+# Packages whose users find the names of this one on a page of docs/coming_from.
+_PAGES = {name: name for name in ("convlab2", "convogym", "openrl", "rl4lms")} | {"convlab": "convlab2"}
 
 
 def load_imports(imports: Iterable[str], base_dir: Path) -> None:
@@ -30,7 +32,10 @@ def load_imports(imports: Iterable[str], base_dir: Path) -> None:
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:
-            raise ConfigError(f"imports: {name!r} failed with {raised(error)}") from error
+            missing = error.name or "" if isinstance(error, ImportError) else ""
+            page = _PAGES.get(missing.partition(".")[0])
+            instead = f"; docs/coming_from/{page}.md says what to import from rl4dialog instead" if page else ""
+            raise ConfigError(f"imports: {name!r} failed with {raised(error)}{instead}") from error
 
 
 def absolute_import(name: str, base_dir: Path) -> str:

@@ -36,7 +36,7 @@ class IMDB(TextGenPool):
 
     Args:
         path: The folder ``aclImdb``, its archive, or table files; by default the hub dataset is loaded.
-        max_size: Keep only this many random samples; ``None`` for all.
+        max_size: Keep only this many random samples.
         seed: Random seed of selection and order.
     """
 
@@ -45,7 +45,7 @@ class IMDB(TextGenPool):
         cls,
         split: str,
         path: SplitPath | None = None,
-        max_size: Count | None = 2000,
+        max_size: Count | None = None,
         seed: int = 0,
         dataset_id: str = IMDB_ID,
     ) -> IMDB:

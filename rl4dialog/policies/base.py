@@ -7,6 +7,7 @@ A policy holds the *policy* (the language model being trained), the *critic* (va
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -55,6 +56,26 @@ if TYPE_CHECKING:
     from rl4dialog.policies.vllm_backend import VLLMSampler
 
 Precision = Literal["fp32", "bf16"]
+# Methods of RL4LMs' and stable-baselines3's policies that rollouts and updates do not call, with those that they do.
+_NOT_CALLED = {
+    "_build_model_heads": "_build_models(model)",
+    "_get_action_masks": "_step_editors(obs, settings)",
+    "_setup_optimizer": "make_optimizer(learning_rate)",
+    "forward_policy": "_response_hidden(trunk, replies) or _logits(replies, hidden, ids)",
+    "forward_value": "_build_models(model), which builds _value_head, or _values(replies, hidden)",
+    "get_distribution": "_logits(replies, hidden, ids)",
+    "get_inputs_for_generation": "_decoder(trunk, obs, head, cache)",
+    "get_log_probs_ref_model": "reference_log_probs(replies)",
+    "predict_values": "_build_models(model), which builds _value_head, or _values(replies, hidden)",
+}
+# Arguments of RL4LMs' methods whose names are the same here, with those that they get.
+_OTHER_ARGUMENTS = {
+    ("__init__", "model_name"): "model and end_of_turn; take *args and **kwargs, and pass them on",
+    ("generate", "tokenizer"): "obs and settings of the generation",
+    ("evaluate_actions", "action_masks"): "obs and actions",
+}
+
+_PAGES = "See docs/your_own/policy.md, and docs/coming_from/rl4lms.md for policies of RL4LMs"
 
 
 class EvaluatedActions(NamedTuple):
@@ -111,6 +132,16 @@ class LMActorCriticPolicy(BasePolicy):
     Raises:
         ConfigError: If arguments contradict each other.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a subclass whose methods would not be called, or with other arguments."""
+        super().__init_subclass__(**kwargs)
+        for name, instead in _NOT_CALLED.items():
+            if getattr(cls, name, None) is not getattr(LMActorCriticPolicy, name, None):
+                raise ConfigError(f"{cls.__name__}.{name} would never be called; override {instead}. {_PAGES}")
+        for (name, argument), ours in _OTHER_ARGUMENTS.items():
+            if argument in inspect.signature(getattr(cls, name)).parameters:
+                raise ConfigError(f"{cls.__name__}.{name} takes {argument!r}, but gets {ours}. {_PAGES}")
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check the arguments as they are given, before any class fills in defaults."""

@@ -76,7 +76,15 @@ class SacreBleuMetric(SacreMetric):
 
 
 class SacreBleuReward(MetricReward, metric=SacreBleuMetric):
-    """Sentence BLEU of the reply, computed by sacrebleu."""
+    """BLEU of the reply as a corpus of one text, computed by sacrebleu (as in RL4LMs).
+
+    A reply of fewer tokens than ``max_ngram_order`` earns 0, even if it equals its reference, unless
+    ``effective_order`` is true.
+    """
+
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        ((_, corpus),) = self.metric.compute([prompt_text], [gen_text], [ref_texts]).values()
+        return corpus
 
 
 class BleuMetric(SacreBleuMetric):

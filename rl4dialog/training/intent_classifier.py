@@ -97,14 +97,8 @@ def train_intent_classifier(
     with naming_errors(folder):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    confusion = _confusion(IntentClassifier(model, tokenizer, str(model.device)), val_samples)
-    return {
-        "accuracy": float(np.trace(confusion) / confusion.sum()),
-        "confusion": confusion.tolist(),
-        "n_train": len(samples),
-        "n_val": len(val_samples),
-        "train_runtime_s": seconds,
-    }
+    measured = measure_classifier(IntentClassifier(model, tokenizer, str(model.device)), val_samples)
+    return {**measured, "n_train": len(samples), "train_runtime_s": seconds}
 
 
 def builtin_intent_classifier(samples: Sequence[Sample], val_samples: Sequence[Sample], seed: int) -> Path:
@@ -209,10 +203,13 @@ def _fit(
         run_trainer(ResumableTrainer, model, args, collator, dataset, description="Intent classifier")
 
 
-def _confusion(classifier: IntentClassifier, samples: Sequence[Sample]) -> np.ndarray:
-    """Counts by true act (rows) and predicted act (columns). Shape (4, 4)."""
+def measure_classifier(classifier: IntentClassifier, samples: Sequence[Sample]) -> dict[str, Any]:
+    """The ``accuracy`` on samples, ``confusion`` with true acts as rows, and ``n_val``."""
+    _texts_and_labels(samples, "val")  # report invalid labels
     infos, n = [sample.meta_data or {} for sample in samples], len(ACTS)
     prompts = [sample.prompt_or_input_text for sample in samples]
     predicted = classifier.predict(prompts, [sample.references[0] for sample in samples], infos)
     pairs = (np.array(gold_intents(infos)) - 1) * n + np.array(predicted) - 1
-    return np.bincount(pairs, minlength=n * n).reshape(n, n)
+    confusion = np.bincount(pairs, minlength=n * n).reshape(n, n)
+    accuracy = float(np.trace(confusion) / confusion.sum())
+    return {"accuracy": accuracy, "confusion": confusion.tolist(), "n_val": len(samples)}

@@ -97,12 +97,13 @@ def test_dialog_config_runs(
 
 def test_classes_written_for_rl4lms_work_by_changing_the_import(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from rl4dialog import BatchedRewardFunction, RewardFunction, RewardFunctionRegistry\n"
+        "from rl4dialog import BatchedRewardFunction, Observation, RewardFunction, RewardFunctionRegistry\n"
         "class StepReward(RewardFunction):\n"
         "    def __init__(self, bonus=1.0):\n"
         "        super().__init__()\n"
         "        self.bonus = bonus\n"
-        "    def __call__(self, prev_observation, action, current_observation, done, meta_info=None):\n"
+        "    def __call__(self, prev_observation: Observation, action: int, current_observation: Observation,\n"
+        "                 done: bool, meta_info=None) -> float:\n"
         "        if not done:\n"
         "            return 0\n"
         "        references = [current_observation.target_or_reference_texts]\n"

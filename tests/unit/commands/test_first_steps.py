@@ -5,7 +5,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from stand_ins import bert_config, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 
+from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.cli import main
 from rl4dialog.commands.train import print_next, train
 from rl4dialog.core import pretrained
@@ -66,3 +68,23 @@ def test_tiny_model_is_trained_otherwise_and_the_reason_is_printed(missing, trai
     assert [args.experiment_name for args in trained] == ["tiny_booking"]
     reason = "no network" if missing == "model" else "pip install 'rl4dialog[lora]'"
     assert reason in capsys.readouterr().err
+
+
+def test_existing_classifier_is_measured_and_not_trained(tmp_path, capsys, save_classifier):  # noqa: F811
+    folder = save_classifier(["inform", "question", "directive", "commissive"])
+    pool = ["classifier", "--datapool_args", "{n_train: 4, n_val: 30}"]
+    assert main([*pool, "--evaluate", folder]) == 0
+    said = capsys.readouterr().out
+    counts = [[int(number) for number in line.split()] for line in said.splitlines()[-4:]]
+    samples = [sample for sample, _ in DataPoolRegistry.get("small_talk", {"split": "val", "n_train": 4, "n_val": 30})]
+    acts = [int(sample.meta_data["intent"][0]) for sample in samples]
+    assert [sum(row) for row in counts] == [acts.count(act) for act in (1, 2, 3, 4)]
+    right = sum(counts[act][act] for act in range(4)) / len(samples)
+    assert f"accuracy on val: {right:.4f}; rows: true" in said
+    for extra, message in (
+        ([], "pass --output_dir to train a classifier, or --evaluate"),
+        (["--evaluate", folder, "--n_epochs", "2"], "--n_epochs is for training, but --evaluate trains nothing"),
+        (["--evaluate", folder, "--output_dir", str(tmp_path)], "--output_dir is for training"),
+    ):
+        assert main([*pool, *extra]) == 2
+        assert message in capsys.readouterr().err

@@ -92,6 +92,21 @@ def test_mistake_is_told_with_its_path(path, value, message):
         parse_config(changed(path, value), "x.yml")
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"lr": 1e-7, "ppo_epoch": 5, "env": {"args": {"data_path": "a"}}, "reward_class": {"id": "NLPReward"}},
+        {"seed": 0, "use_share_model": True},
+        {"seed": 0, "run_dir": "./runs", "wandb_entity": "me"},
+    ],
+)
+def test_config_of_openrl_is_recognized(config):
+    with pytest.raises(ConfigError, match=r"^x\.yml is a config of OpenRL.*docs/coming_from/openrl\.md[^;]*$"):
+        parse_config(config, "x.yml")
+    with pytest.raises(ConfigError, match="unknown key"):  # a config of this toolkit with one of these keys
+        parse_config({**CONFIG, **config}, "x.yml")
+
+
 def test_workers_without_effect_are_warnings():
     config = changed("env.n_workers", 4)
     for kind, is_warned in (("blocks", False), ("dummy", True), ("subproc", True)):

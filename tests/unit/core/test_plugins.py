@@ -67,8 +67,25 @@ def test_import_that_fails_or_would_end_the_program_is_told_with_its_place(tmp_p
         load_imports(["./broken_plugin.py"], tmp_path)
     with pytest.raises(ConfigError, match="does not exist; tried"):
         load_imports(["./none.py"], tmp_path)
-    with pytest.raises(ConfigError, match="'no_such_package' failed with ModuleNotFoundError"):
+    with pytest.raises(ConfigError, match=r"'no_such_package' failed with ModuleNotFoundError[^;]*$"):
         load_imports(["no_such_package"], tmp_path)
     (tmp_path / "ends.py").write_text("raise SystemExit(0)")
     with pytest.raises(ConfigError, match=r"'\./ends\.py' failed with SystemExit: 0 .*ends\.py, line 1"):
         load_imports(["./ends.py"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "page"),
+    [
+        ("from rl4lms.envs.text_generation.reward import RewardFunction", "rl4lms"),
+        ("import openrl.rewards", "openrl"),
+        ("from convlab.dialog_agent import PipelineAgent", "convlab2"),
+        ("import convogym", "convogym"),
+    ],
+)
+def test_file_written_for_another_system_is_told_where_to_read(tmp_path, line, page):
+    (tmp_path / f"of_{page}.py").write_text(f"{line}\n")
+    (tmp_path / "written_for_another.py").write_text(f"import of_{page}\n")
+    match = rf"of_{page}\.py, line 1\); docs/coming_from/{page}\.md says what to import from rl4dialog instead$"
+    with pytest.raises(ConfigError, match=match):
+        load_imports(["./written_for_another.py"], tmp_path)

@@ -66,6 +66,10 @@ def test_hub_rows_become_samples_and_labels_are_checked(fake_hub, write):
     fake_hub[(IMDB_ID, None)] = {"test": [{"text": "so so good", "label": 1}, {"text": "", "label": 0}]}
     samples = [sample for sample, _ in IMDB.prepare("test")]
     assert sorted((s.prompt_or_input_text, s.references[0]) for s in samples) == [("", ""), ("so", "so so good")]
+    fake_hub[(IMDB_ID, None)]["train"] = [{"text": f"film {i}", "label": i % 2} for i in range(3000)]
+    sizes = {split: len(IMDB.prepare(split)) for split in ("train", "val")}
+    assert sizes == {"train": 2400, "val": 600}, "a fifth is for val, and nothing is left out"
+    assert len(IMDB.prepare("train", max_size=7)) == 7
     folder = write({"train.csv": "text,label\na b,positive\n"})
     with pytest.raises(DataError, match=r"train\.csv:2: label must be 0 \(negative\) or 1 \(positive\), not"):
         IMDB.prepare("train", path=folder)

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from rl4dialog.core.errors import ModelError
+from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.functional.masks import padded
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.answering import stream_reply
@@ -189,3 +189,34 @@ def test_a_gguf_file_is_converted_before_its_architecture_is_built_without_weigh
         model = language_model_without_weights(name, make_tokenizer(), 8, 8, AutoModelForCausalLM)
     assert model.device.type == "meta"
     assert load_language_model(name, make_tokenizer(), 8, 8, AutoModelForCausalLM).device.type == "cpu"
+
+
+ARGUMENTS = "self, observation_space, action_space, lr_schedule, model_name, optimizer_kwargs={}, weight_decay=1e-6"
+OF_RL4LMS = {
+    "def _build_model_heads(self, model_name):\n        self._value_head = None": "_build_models",
+    "def forward_policy(self, obs, actions, past_model_kwargs=None): ...": "_response_hidden",
+    "def forward_value(self, obs, past_model_kwargs=None): ...": "_value_head, or _values",
+    "def get_log_probs_ref_model(self, obs, action, past_model_kwargs=None): ...": "reference_log_probs",
+    "def get_distribution(self, obs, detach=False): ...": "_logits",
+    "def predict_values(self, obs): return self.forward(obs)[1]": "_value_head, or _values",
+    f"def __init__({ARGUMENTS}):\n        super().__init__(observation_space, action_space, lr_schedule, model_name)": (
+        "takes 'model_name', but gets model and end_of_turn"
+    ),
+    "def generate(self, tokenizer, texts=None, max_prompt_length=None, gen_kwargs=None): ...": "gets obs and settings",
+    "def evaluate_actions(self, obs, actions, action_masks): ...": "gets obs and actions",
+}
+
+
+@pytest.mark.parametrize("base", ["causal:CausalLMActorCriticPolicy", "maskable:MaskableSeq2SeqLMActorCriticPolicy"])
+@pytest.mark.parametrize(("method", "instead"), OF_RL4LMS.items())
+@pytest.mark.parametrize("mixed_in", [False, True])
+def test_override_that_would_not_be_called_is_refused_by_name(base, method, instead, mixed_in):
+    module, parent = base.split(":")
+    name = method.partition("(")[0].removeprefix("def ")
+    bases = f"Theirs, {parent}" if mixed_in else parent
+    code = f"from rl4dialog.policies.{module} import {parent}\n"
+    if mixed_in:
+        code += f"class Theirs:\n    {method}\n"
+    code += f"class Mine({bases}):\n    {'pass' if mixed_in else method}\n"
+    with pytest.raises(ConfigError, match=rf"Mine\.{name} .*{instead}.*docs/your_own/policy\.md"):
+        exec(code, {})

@@ -60,6 +60,16 @@ def test_scores_are_those_of_the_library(metric, library, args):
     assert scores == pytest.approx([sentence.sentence_score(*pair).score / 100 for pair in pairs])
 
 
+@pytest.mark.parametrize("args", [{}, {"effective_order": True}, {"smooth_method": "none"}, {"max_ngram_order": 2}])
+@pytest.mark.parametrize("reply", ["the cat sat", "the cat sat on", "the cat sat on a mat", "a mat on the sat"])
+def test_reward_is_sacrebleu_of_a_corpus_with_one_reply(args, reply):
+    paid = pay(RewardFunctionRegistry.get("sacre_bleu", args), reply, references=["the cat sat", "a cat sat on"])
+    expected = BLEU(**args).corpus_score([reply], [["the cat sat"], ["a cat sat on"]]).score / 100
+    assert paid == pytest.approx(expected)
+    if reply == "the cat sat":
+        assert (paid == 0) == ("effective_order" not in args and "max_ngram_order" not in args)
+
+
 @pytest.mark.parametrize(
     ("id", "build", "args"),
     [
