@@ -29,6 +29,7 @@ def write_csv(folder, header, *rows):
         ("n,user,bot", "user", "bot"),
         ("instruction,input,response", "instruction", "response"),
         ("prompt,agent", "prompt", None),
+        ("conversation,user,bot", "user", "bot"),  # words, and no list of messages
     ],
 )
 def test_columns_are_guessed_from_usual_names(tmp_path, header, prompt, reply):
@@ -47,16 +48,15 @@ def test_dialogues_are_found(tmp_path):
 
 
 def test_dialogues_in_cells_of_a_csv_are_found(tmp_path):
-    cell = json.dumps([{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "hi"}]).replace(
-        '"', '""'
-    )
-    table = read_table(write_csv(tmp_path, "id,conversation", f'1,"{cell}"'))
+    talk = [{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "hi"}]
+    cell = json.dumps(talk, indent=1).replace('"', '""')
+    table = read_table(write_csv(tmp_path, "id,conversation", f'1,"\n {cell}"'))
     assert table.columns == {"dialogue": "conversation"} and table.n_prompt_words > 1
     args = yaml.safe_load(config_text(table, "config.yml"))["datapool"]["args"]
     assert args["columns"] == {"dialogue": "conversation"}
 
 
-@pytest.mark.parametrize(("n_rows", "share"), [(1000, 0.1), (250, 0.2), (20, 0.25)])
+@pytest.mark.parametrize(("n_rows", "share"), [(1000, 0.1), (450, 0.12), (250, 0.2), (210, 0.24), (20, 0.25)])
 def test_enough_rows_are_held_out_for_an_interval(tmp_path, n_rows, share):
     table = read_table(write_csv(tmp_path, "prompt,reply", *["how are you ?,fine"] * n_rows))
     assert yaml.safe_load(config_text(table, "config.yml"))["datapool"]["args"]["held_out_share"] == share

@@ -10,6 +10,7 @@ from scipy.stats import binomtest
 from rl4dialog.functional.statistics import (
     Interval,
     bootstrap_intervals,
+    holm,
     kendall_tau_b,
     ratio_standard_error,
     repeated_share,
@@ -24,6 +25,23 @@ def test_repeated_trigrams():
     assert repeated_share(np.array([7, 7, 7, 7, 7])) == pytest.approx(2 / 3)
     assert repeated_share(np.array([7, 7, 7])) == 0 and repeated_share(np.array([7, 7, 7, 7])) == 0.5
     assert repeated_share(np.array([7, 7, 7]), n=2) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        (
+            [0.01, 0.04, 0.03, 0.5],
+            [0.04, 0.09, 0.09, 0.5],
+        ),  # .04 is not below .03, whose adjusted value is 2 * .03 or more
+        ([0.9, 0.8, 0.3], [1.0, 1.0, 0.9]),
+        ([math.nan, 0.01, 0.02], [math.nan, 0.03, 0.04]),
+        ([0.02], [0.02]),
+        ([], []),
+    ],
+)
+def test_p_values_are_adjusted_by_holms_steps(p_values, adjusted):
+    assert holm(p_values) == pytest.approx(adjusted, nan_ok=True)
 
 
 def test_standard_error_equals_its_formula():

@@ -2,6 +2,8 @@
 
 import copy
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -99,10 +101,15 @@ def test_bounded_critic_learns_the_returns(loss):
     assert error() < 0.5 * before
 
 
-def test_returns_that_leave_the_range_are_named():
-    algorithm = algorithm_of(policy_kwargs={"value_range": (0.0, 0.5)})
-    with pytest.raises(ConfigError, match=r"value_range is \[0, 0.5\], but the values' targets go from .* widen it"):
-        algorithm.train()
+@pytest.mark.parametrize("scale", [1.0, 50.0])
+def test_returns_that_leave_the_range_by_more_than_rounding_are_named(scale):
+    algorithm = algorithm_of(policy_kwargs={"value_range": (-3 * scale, scale)})
+    for beyond, is_refused in ((3e-4, False), (5e-4, True)):
+        for returns in ([-(3 + beyond) * scale, 0.0], [0.0, (1 + beyond) * scale]):
+            algorithm.rollout_buffer = SimpleNamespace(returns=np.array(returns))
+            words = rf"value_range is \[-{3 * scale:g}, {scale:g}\], but the values' targets go from .* widen it"
+            with pytest.raises(ConfigError, match=words) if is_refused else nullcontext():
+                algorithm._check_targets()
 
 
 def test_explained_variance_of_returns_is_not_flattered_by_the_values():
@@ -226,6 +233,16 @@ def test_equal_critics_mask_nothing():
     algorithm = algorithm_of(policy_kwargs={"n_critics": 2}, agreement_mask=0.25)
     algorithm.train()
     assert algorithm.logger.name_to_value["train/critics_agree"] == 0
+    replies = algorithm.rollout_buffer.replies
+    assert replies.informative[replies.response_mask].all()
+
+
+@pytest.mark.parametrize("settings", [{"agreement_mask": 0.25, "critic_warmup_iters": 9}, {}])
+def test_nothing_is_masked_in_a_warmup_or_unless_wanted(settings):
+    algorithm = pair_of_critics(**settings)
+    algorithm._divide_replies()
+    replies = algorithm.rollout_buffer.replies
+    assert replies.informative is None and set(replies.critic.tolist()) == {0, 1}
 
 
 def test_processes_train_the_same_critics(tmp_path):

@@ -83,6 +83,7 @@ def test_policy_waits_for_the_estimator():
     built.learn(2 * built.timesteps_per_iteration, log_interval=None)
     assert all(torch.equal(a, b) for a, b in zip(weights, built.policy.action_net.parameters(), strict=True))
     now = [*built.policy.estimator.g.parameters(), *built.policy.value_net.parameters()]
+    assert all(p.grad is None for p in built.policy.estimator.g.parameters()), "PPO would clip their norm with its own"
     assert not any(torch.equal(a, b) for a, b in zip(others, now, strict=True))
     built.learn(built.timesteps_per_iteration, log_interval=None, reset_num_timesteps=False)
     assert not all(torch.equal(a, b) for a, b in zip(weights, built.policy.action_net.parameters(), strict=True))
@@ -105,10 +106,13 @@ class LastSeen(BaseCallback):
 
 @pytest.mark.parametrize("truncates", [False, True])
 def test_advantages_are_those_of_a_loop_on_the_learned_reward(truncates):
-    built, seen = algorithm(estimator_warmup_iters=100, length=4, truncates=truncates), LastSeen()
+    built, seen = algorithm(estimator_warmup_iters=100, length=3, truncates=truncates), LastSeen()
+    n = built.timesteps_per_iteration
+    built.learn(2 * n, log_interval=None)  # in which episodes end elsewhere than in the third iteration
     values = copy.deepcopy(built.policy)  # those of the rollout; its training moves them
-    built.learn(built.timesteps_per_iteration, seen, log_interval=None)
-    assert sum(cut for _, cut in seen.ends.values()) == (4 if truncates else 0) and (15, 1) in seen.ends
+    built.learn(n, seen, log_interval=None, reset_num_timesteps=False)
+    assert sum(cut for _, cut in seen.ends.values()) == (6 if truncates else 0)
+    assert {t for t, _ in seen.ends} == {0, 3, 6, 9, 12, 15}
     buffer, factor = built.rollout_buffer, built.gamma * built.gae_lambda
     # After training, the rows of an environment follow each other.
     observed, acted, advantages = (

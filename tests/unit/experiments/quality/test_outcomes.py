@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from run_files import prediction, write_json
+from run_files import write_run as write_iterations
 from scipy import stats
 
 from rl4dialog.core.errors import DataError
@@ -19,9 +20,11 @@ from rl4dialog.experiments.quality.outcomes import (
     read_outcome,
     read_outcomes,
     score_differences,
+    spending,
     win_rate,
     write_outcomes,
 )
+from rl4dialog.runs.reading import read_run
 
 KEY, OTHER = "intent/accuracy", "lexical/meteor"
 
@@ -80,6 +83,15 @@ def test_missing_validation_metrics_are_gaps_in_the_curve(tmp_path):
 def test_unknown_metric_says_what_to_do_without_training_again(tmp_path):
     with pytest.raises(DataError, match=r"did you mean 'length/mean'.*correct metrics in the plan.*--page_only"):
         read_outcome(RUN, complete_run(tmp_path), ["length/men"])
+
+
+def test_what_was_spent_is_counted_until_an_evaluation_with_the_run_whose_critic_it_began_with(tmp_path):
+    critic = write_iterations(tmp_path / "critic", n_iters=2)  # 100 tokens and 5 seconds each
+    own = {"alg": {"policy": {"args": {"critic_from": str(critic)}}}}
+    for config, before in ((own, 2), ({}, 0)):
+        spent = spending(read_run(write_iterations(tmp_path / "run", n_iters=3, **config)), [0, 1, 3])
+        assert spent["tokens"] == [100 * (before + i) for i in (0, 1, 3)]
+        assert spent["seconds"] == [5 * (before + i) for i in (0, 1, 3)]
 
 
 def test_the_kl_of_an_evaluation_is_that_of_the_rollouts_around_it():

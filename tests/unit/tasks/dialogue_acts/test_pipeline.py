@@ -83,6 +83,9 @@ def test_constraints_and_bookings_come_from_the_tracker():
     about = belief.domains["restaurant"]
     assert about.constraints == {"area": "centre"} and about.booking == {"day": "monday"}
     assert about.requested == ["phone"] and belief.domains["train"].constraints == {}
+    for unknown in ("", "not mentioned", None):
+        belief.hear([DialogueAct("inform", "restaurant", slot, unknown) for slot in ("area", "day")])
+        assert about.constraints == about.booking == {}
     assert TrackedBelief(ONTOLOGY, tracker).domains["restaurant"].constraints == {} and tracker.n_sessions == 2
 
 
