@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from rl4dialog.policies.vllm_backend import VLLMSampler
 
 Precision = Literal["fp32", "bf16"]
-# Methods of RL4LMs' and stable-baselines3's policies that rollouts and updates do not call, with those that they do.
+# Methods of RL4LMs' and stable-baselines3's policies that rollouts or updates do not call, with those that they do.
 _NOT_CALLED = {
     "_build_model_heads": "_build_models(model)",
     "_get_action_masks": "_step_editors(obs, settings)",
@@ -134,11 +134,12 @@ class LMActorCriticPolicy(BasePolicy):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a subclass whose methods would not be called, or with other arguments."""
+        """Refuse a subclass with methods that would not be called everywhere, or with other arguments."""
         super().__init_subclass__(**kwargs)
         for name, instead in _NOT_CALLED.items():
             if getattr(cls, name, None) is not getattr(LMActorCriticPolicy, name, None):
-                raise ConfigError(f"{cls.__name__}.{name} would never be called; override {instead}. {_PAGES}")
+                problem = f"{cls.__name__}.{name} is not what rollouts and updates call"
+                raise ConfigError(f"{problem}; override {instead}. {_PAGES}")
         for (name, argument), ours in _OTHER_ARGUMENTS.items():
             if argument in inspect.signature(getattr(cls, name)).parameters:
                 raise ConfigError(f"{cls.__name__}.{name} takes {argument!r}, but gets {ours}. {_PAGES}")

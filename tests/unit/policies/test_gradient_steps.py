@@ -29,9 +29,6 @@ class PoisonedPolicy(CausalLMActorCriticPolicy):
         logits, values = super()._logits_and_values(obs, ids)
         return self._poison(logits), values
 
-    def predict_values(self, obs):
-        return self._poison(super().predict_values(obs))
-
     def _poison(self, outputs):
         if torch.is_grad_enabled():
             if self.n_passes in self.poisoned:
@@ -51,12 +48,14 @@ def make(algorithm, poisoned=(), **kwargs):
             "model": make_gpt2(tokenizer),
             "end_of_turn": make_env(tokenizer).end_of_turn,
             "critic": "separate" if algorithm.needs_critic else "none",
+            **kwargs.pop("policy_kwargs", {}),
         },
         seed=0,
         device="cpu",
         **{**SETTINGS[algorithm], **kwargs},
     )
-    built.policy.poisoned = poisoned
+    built.policy.poisoned, values = poisoned, built.policy.predict_values
+    built.policy.predict_values = lambda obs: built.policy._poison(values(obs))
     return built
 
 
@@ -102,3 +101,17 @@ def test_finite_steps_in_between_begin_the_count_anew():
             assert not guard.allows(torch.tensor(math.inf))
         assert guard.allows(torch.tensor(1.0))
     assert guard.n_skipped == 3 * (MAX_SKIPPED_IN_A_ROW - 1)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_gradients_of_policy_and_critic_are_limited_together_or_each(factor):
+    policy = make(PPO, policy_kwargs={"critic_lr_factor": factor}).policy
+    both = [*policy.actor_parameters()], [*policy.critic_parameters()]
+    for parameter in [*both[0], *both[1]]:
+        parameter.grad = torch.ones_like(parameter)
+    StepGuard().step(policy, max_grad_norm=3.0)
+    norms = [math.hypot(*(float(parameter.grad.norm()) for parameter in each)) for each in both]
+    if factor == 1:
+        assert math.hypot(*norms) == pytest.approx(3.0, rel=1e-3)
+    else:
+        assert norms == pytest.approx([3.0, 3.0], rel=1e-3)
