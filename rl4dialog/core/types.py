@@ -24,17 +24,46 @@ class PromptTurn(NamedTuple):
     can_be_first: bool = True  # whether a prompt can start with it if all earlier ones are dropped
 
 
+class ReplyMarkup(NamedTuple):
+    """What a format writes around a reply, which is generated and learned with it."""
+
+    opening: str = ""  # text between the prompt and a reply
+    closing: str = ""  # text between a reply and its end
+    begun: str = ""  # the tag at the end of a prompt that opens a thought, which a reply must not repeat
+    strips: tuple[bool, bool] = (False, False)  # whether whitespace before and after a reply is left out
+
+    @property
+    def space(self) -> str:
+        """The opening if it is whitespace, which is no part of a reply's text."""
+        return self.opening if self.opening.isspace() else ""
+
+    def around(self, reply: str) -> str:
+        """Write a reply as the format does, up to its end."""
+        reply = reply.lstrip() if self.strips[0] else reply
+        reply = reply.rstrip() if self.strips[1] else reply
+        tag = self.begun.rstrip()
+        if tag and reply.startswith(tag):
+            return reply.removeprefix(tag).removeprefix(self.begun[len(tag) :]) + self.closing
+        # A thought of the reply replaces an empty one of the format.
+        has_own = any(tag in reply for tag in self.opening.split() if tag[0] in "<[")
+        return ("" if has_own else self.opening) + reply + self.closing
+
+
+_BARE = ReplyMarkup()
+
+
 class Prompt(str):
     """A prompt that knows its parts, so that a long one can lose whole turns and keep its persona.
 
-    An opening is a tuple in which markup and texts such as the persona alternate, starting with markup.
+    An opening is a tuple in which markup and texts such as the persona alternate, starting with markup. ``str`` of a
+    prompt is the prompt, so that it does not lose its parts by mistake.
     """
 
     turns: tuple[PromptTurn, ...]  # the utterances, oldest first
     opening: tuple[str, ...]  # text before the first utterance
     later_opening: tuple[str, ...]  # the same if utterances were dropped
     agent_opening: tuple[str, ...] | None  # the whole prompt if the agent speaks first, if the format allows this
-    reply_opening: str  # whitespace between the prompt and a reply, which is generated with the reply
+    reply: ReplyMarkup  # what the format writes around a reply
 
     def __new__(
         cls,
@@ -42,7 +71,7 @@ class Prompt(str):
         opening: tuple[str, ...] = (),
         later_opening: tuple[str, ...] | None = None,
         agent_opening: tuple[str, ...] | None = (),
-        reply_opening: str = "",
+        reply: ReplyMarkup = _BARE,
         text: str | None = None,
     ) -> Prompt:
         """Join the parts; ``text`` is the result, if it is known."""
@@ -51,7 +80,10 @@ class Prompt(str):
         self = super().__new__(cls, text)
         self.turns, self.opening = tuple(turns), opening
         self.later_opening = opening if later_opening is None else later_opening
-        self.agent_opening, self.reply_opening = agent_opening, reply_opening
+        self.agent_opening, self.reply = agent_opening, reply
+        return self
+
+    def __str__(self) -> str:
         return self
 
     @property
@@ -63,16 +95,16 @@ class Prompt(str):
 
     def continued(self, *turns: PromptTurn) -> Prompt:
         """Return the prompt with further utterances."""
-        text = str(self) + "".join(turn.text + turn.closing for turn in turns)  # not joined anew from all turns
-        openings = (self.opening, self.later_opening, self.agent_opening, self.reply_opening)
-        return Prompt((*self.turns, *turns), *openings, text)
+        text = self + "".join(turn.text + turn.closing for turn in turns)  # not joined anew from all turns
+        markup = (self.opening, self.later_opening, self.agent_opening, self.reply)
+        return Prompt((*self.turns, *turns), *markup, text)
 
     def restarted(self, opening: tuple[str, ...], *turns: PromptTurn) -> Prompt:
         """Return the prompt of another conversation in the same format: with this opening and these utterances."""
-        return Prompt(turns, opening, self.later_opening, self.agent_opening, self.reply_opening)
+        return Prompt(turns, opening, self.later_opening, self.agent_opening, self.reply)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Prompt, (self.turns, self.opening, self.later_opening, self.agent_opening, self.reply_opening)
+        return Prompt, (self.turns, self.opening, self.later_opening, self.agent_opening, self.reply)
 
     def __deepcopy__(self, memo: object) -> Prompt:
         return self  # cannot change; stable-baselines3 copies the infos of every step

@@ -94,13 +94,12 @@ class Conversational(TextGenPool):
             for index, row in enumerate(rows):
                 for ending, prompt, reply, info in _examples(row, turns, format == "chat_template", notes):
                     notes[EMPTY] += reply is not None and not reply.strip()
-                    text, messages = prompt, prompt
-                    if isinstance(messages, str) and format == "chat_template":
-                        messages = [{"role": "user", "content": messages}]
-                    if not isinstance(messages, str):
-                        text, info["history"] = render_messages(messages, row, dialogue_format)
+                    if isinstance(prompt, str) and format == "chat_template":
+                        prompt = [{"role": "user", "content": prompt}]
+                    if not isinstance(prompt, str):
+                        prompt, info["history"] = render_messages(prompt, row, dialogue_format)
                     columns = {column: row[column] for column in meta_data_columns}
-                    yield Sample(f"{index}{ending}" if ending else index, str(text), [reply or ""], {**info, **columns})
+                    yield Sample(f"{index}{ending}" if ending else index, prompt, [reply or ""], {**info, **columns})
 
         samples = limit_samples(read(), max_size, "conversational", split, str(path or dataset_id))
         log_notes(notes, f"{path or dataset_id}, {split}")

@@ -10,13 +10,15 @@ without writing its past again. References do not contain the marker; it is the 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Dialogue, Frame, Prompt, PromptTurn, Sample, Turn
+from rl4dialog.core.types import Dialogue, Frame, Prompt, PromptTurn, ReplyMarkup, Sample, Turn
 
 Message = dict[str, str]
 RenderChat = Callable[[list[Message]], str]
@@ -25,6 +27,12 @@ RenderChat = Callable[[list[Message]], str]
 INSTRUCTIONS = ("system", "developer")
 _SIDES = ("user", "assistant")
 _CONVERSATION = ("user", "assistant", "user", "assistant", "user")
+# The end of a prompt that opens a thought, such as <think> or [THINK].
+_THOUGHT = re.compile(r"[<\[◁]\|?[\w:]*(?:think|thought|reason)[\w:]*\|?[>\]▷]\s*\Z", re.IGNORECASE)
+_N_COMPARED = 8  # conversations of each length
+_N_READ = 1000  # samples of a pool that writes them when they are read
+
+_logger = logging.getLogger(__name__)
 
 
 def n_instructions(messages: Sequence[Message]) -> int:
@@ -37,8 +45,12 @@ class ChatMarkup:
 
     def __init__(self, render: RenderChat) -> None:
         self._render = render
+        self._template: Any = render if hasattr(render, "end_in") else None  # not if it writes prompts only
         self._known: dict[tuple[str, ...], tuple[str, ...] | None] = {}
         self._known_places: dict[tuple[str, ...], int | None] = {}
+        self._known_replies: dict[tuple[str, ...], tuple[ReplyMarkup, str | None]] = {}
+        self._asked: dict[str, list[Message]] = {}  # messages of prompts that `check` compares
+        self.faults: dict[str, str] = {}  # what labels have that the template does not write, by kind
 
     @staticmethod
     def of(render: RenderChat) -> ChatMarkup:
@@ -55,6 +67,12 @@ class ChatMarkup:
 
         A template that does not keep each message as it is, apart from space around it, gives a prompt of one part.
         """
+        prompt = self._prompt(messages, names)
+        if sum(len(each) == len(messages) for each in self._asked.values()) < _N_COMPARED:
+            self._asked[prompt] = list(messages)
+        return prompt
+
+    def _prompt(self, messages: Sequence[Message], names: Sequence[str] | None) -> Prompt:
         roles, texts = tuple(message["role"] for message in messages), [message["content"] for message in messages]
         n = n_instructions(messages)
         if (number := self._misplaced(roles)) is not None:
@@ -66,23 +84,85 @@ class ChatMarkup:
             )
         written = self._render(list(messages))
         markup, later = self._around(roles), self._opening((*roles[:n], "user"), texts[:n])
+        reply, _ = self._reply(roles)
         if markup is not None and later is not None:
-            reply_opening = self._reply_opening(roles)
             for said in (texts, [text.strip() for text in texts]):  # many templates strip
                 opening = _alternating(markup[: n + 1], said[:n])
-                turns = _turns(roles[n:], said[n:], markup[n + 1 :], reply_opening)
+                turns = _turns(roles[n:], said[n:], markup[n + 1 :], reply.space)
                 alone = self._opening((*roles[:n], "assistant"), said[:n])
-                prompt = Prompt(turns, opening, later, alone, reply_opening)
+                prompt = Prompt(turns, opening, later, alone, reply)
                 if prompt == written:
                     return prompt
-        return Prompt([PromptTurn("", written)], agent_opening=None)
+        return Prompt([PromptTurn("", written)], agent_opening=None, reply=reply)
+
+    @property
+    def reply(self) -> ReplyMarkup:
+        """What is written around the reply to a first message."""
+        return self._reply(_CONVERSATION[:1])[0]
+
+    @property
+    def end(self) -> str | None:
+        """Text that ends a reply; ``None`` if it is the tokenizer's end of sequence, or if the template writes none."""
+        end = self._reply(_CONVERSATION[:1])[1]
+        return None if end is None or end == self._template.eos_token else end
+
+    def check(self, samples: Iterable[Sample]) -> None:
+        """Compare prompts and labels with whole conversations, as the template itself writes them.
+
+        A template whose prompts lack the beginning of a reply is an error; other differences are logged.
+        """
+        if self._template is None:
+            return
+        asked = _placeholders(_CONVERSATION[:1])
+        reply, end = self._reply(_CONVERSATION[:1])
+        if reply.opening.strip() and self._written(asked, is_whole=True) == self._written(asked):
+            raise DataError(
+                f"the chat template of {self._name} writes {reply.opening!r} before a reply, but not at the end of a "
+                f"prompt: add {{% if add_generation_prompt %}}{{{{ {reply.opening!r} }}}}{{% endif %}} to its end, or "
+                "choose another tokenizer.model_name, or format: eou"
+            )
+        if reply.opening.strip():
+            self._note("opening", f"writes {reply.opening!r} before a reply, which is learned as its beginning")
+        if end is None:
+            self._note("end", "writes no end after a reply, so that the tokenizer's end of sequence is learned")
+        for sample, text in ((each, text) for each in samples for text in each.references if text.strip()):
+            prompt = sample.prompt_or_input_text
+            assert isinstance(prompt, Prompt)
+            self._compare(prompt, text, self._asked.get(prompt), repr(sample.id))
+        self._asked.clear()
+
+    def _compare(self, prompt: Prompt, reply: str, messages: list[Message] | None, id: str) -> None:
+        label, tag, end = prompt.reply.around(reply), prompt.reply.begun.strip(), self._reply(_CONVERSATION[:1])[1]
+        if end is not None and end in reply:
+            self._note("ended", f"ends replies with {end}, which the reply of sample {id} contains: remove it there")
+        elif tag and (closing := f"{tag[0]}/{tag[1:]}") not in label:
+            why = f"opens a thought with {tag} in every prompt, and the reply of sample {id} does not close it with "
+            cure = f"{closing}, so that a whole reply is learned as a thought: write {closing} before the answer"
+            self._note("thought", f"{why}{cure}, or use a template that opens none")
+        elif messages is not None:
+            whole = self._written([*messages, {"role": "assistant", "content": reply}], is_whole=True) or ""
+            learned = prompt + label + (end or "")
+            if not whole.startswith(learned):
+                n = next((i for i, (a, b) in enumerate(zip(whole, learned, strict=False)) if a != b), len(whole))
+                there, here = whole[max(n - 20, 0) : n + 40], learned[max(n - 20, 0) : n + 40]
+                what = f"does not write the reply of sample {id} as it is learned"
+                self._note("label", f"{what}: it has {there!r} where prompt and label have {here!r}")
+
+    def _note(self, kind: str, fault: str) -> None:
+        if kind not in self.faults:
+            self.faults[kind] = f"the chat template of {self._name} {fault}"
+            _logger.warning(self.faults[kind])
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._render, "name", "the tokenizer")
 
     def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress."""
         for roles in (_CONVERSATION, _CONVERSATION[:3]):
             self._render(_placeholders(roles))  # an error if the template rejects them
         whole, beginning = self._around(_CONVERSATION), self._around(_CONVERSATION[:3])
-        problem = f"the chat template of {getattr(self._render, 'name', 'the tokenizer')} rewrites the past: it"
+        problem = f"the chat template of {self._name} rewrites the past: it"
         cure = "choose another tokenizer.model_name, or format: eou"
         if whole is None or beginning is None or not self._keeps_thoughts():
             lost = "omits or changes earlier messages of a conversation, so it cannot be used with several turns"
@@ -147,8 +227,11 @@ class ChatMarkup:
             self._known_places[roles] = found
         return self._known_places[roles]
 
-    def _written(self, messages: list[Message]) -> str | None:
+    def _written(self, messages: list[Message], is_whole: bool = False) -> str | None:
+        """Messages as a prompt or, if the template can tell them apart, as a whole conversation."""
         try:
+            if is_whole and self._template:
+                return str(self._template(messages, reply_comes=False))
             return self._render(messages)
         except DataError:
             return None
@@ -158,13 +241,25 @@ class ChatMarkup:
         markup = self._around(roles)
         return None if markup is None else _alternating(markup[: len(instructions) + 1], instructions)
 
-    def _reply_opening(self, roles: tuple[str, ...]) -> str:
-        """Whitespace that the template writes before a reply, but not at the end of a prompt."""
-        prompt, answered = self._around(roles), self._around((*roles, "assistant"))
-        if prompt is None or answered is None or not answered[-2].startswith(prompt[-1]):
-            return ""
-        between = answered[-2][len(prompt[-1]) :]
-        return between if between.isspace() else ""
+    def _reply(self, roles: tuple[str, ...]) -> tuple[ReplyMarkup, str | None]:
+        """What the template writes around a reply to messages of these roles, and the text that ends it."""
+        if roles not in self._known_replies:
+            asked, text = _placeholders(roles), "Placeholder of a reply"
+            prompt, found, end = self._written(asked) or "", ReplyMarkup(), None
+            whole, spaced = (
+                (self._written([*asked, {"role": "assistant", "content": said}], is_whole=True) or "").partition(text)
+                for said in (text, f" \n{text}\n ")
+            )
+            if whole[1]:
+                closing, end = self._template.end_in(whole[2]) if self._template else ("", None)
+                if end is not None and prompt.endswith(end):  # the beginning of another reply
+                    closing, end = "", None
+                opening = whole[0].removeprefix(prompt) if whole[0].startswith(prompt) else ""
+                thought = _THOUGHT.search(prompt)
+                strips = spaced[0] == whole[0], spaced[2] == whole[2]
+                found = ReplyMarkup(opening, closing, thought[0] if thought else "", strips)
+            self._known_replies[roles] = found, end
+        return self._known_replies[roles]
 
 
 def _placeholders(roles: Sequence[str]) -> list[Message]:
@@ -223,8 +318,33 @@ class DialogueFormat:
 
     @property
     def end_of_turn(self) -> str | None:
-        """Text marker that ends a reply in this format."""
-        return EOU_TOKEN if self.name == "eou" else None
+        """Text that ends a reply in this format; ``None`` if it is the tokenizer's end of sequence."""
+        if self.render_chat is None or self.name != "chat_template":
+            return EOU_TOKEN
+        return ChatMarkup.of(self.render_chat).end
+
+    def check(self, samples: Iterable[Sample]) -> None:
+        """Check that the samples have prompts of this format, and what a chat template makes of their replies."""
+        samples = samples if isinstance(samples, list) else list(itertools.islice(samples, _N_READ))
+        if plain := next((each for each in samples if not isinstance(each.prompt_or_input_text, Prompt)), None):
+            raise DataError(
+                f"the prompt of sample {plain.id!r} is a plain text, whose turns are not known: the datapool must pass "
+                "on what DialogueFormat.prompt returns"
+            )
+        if self.render_chat is not None and self.name == "chat_template":
+            ChatMarkup.of(self.render_chat).check(samples)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What labels depend on besides the texts and their end, for cache keys."""
+        if self.render_chat is None or self.name != "chat_template":
+            return {}
+        return {"reply": [*ChatMarkup.of(self.render_chat).reply]}
+
+    @property
+    def faults(self) -> list[str]:
+        """What `check` found that a chat template does not write as it is learned."""
+        return [] if self.render_chat is None else list(ChatMarkup.of(self.render_chat).faults.values())
 
     @property
     def reserved(self) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ class ReturnPrefix:
         marker, alone = ("\n", "\n") if dialogue_format is None else (EOU_TOKEN, f" {EOU_TOKEN}")
         opening, agents = ("", text, marker), ("", text, alone)
         agent_opening = None if prompt.agent_opening is None else agents
-        return Prompt(prompt.turns, opening if prompt.turns else agents, opening, agent_opening, prompt.reply_opening)
+        return Prompt(prompt.turns, opening if prompt.turns else agents, opening, agent_opening, prompt.reply)
 
     def dialogue(self, dialogue: Dialogue, prompt: str, dialogue_format: DialogueFormat | None) -> Dialogue:
         """Put the return of a logged conversation in front of its prompt."""
@@ -131,7 +131,7 @@ def _chat_prompt(prompt: Prompt, dialogue_format: DialogueFormat, text: str, per
         cure = "use messages or history instead of a finished prompt"
         raise DataError(f"a return needs a prompt whose messages are known, not {prompt[:80]!r}; {cure}")
     found = dialogue_format.prompt(said, text)
-    return Prompt(found.turns, found.opening, found.later_opening, found.agent_opening, prompt.reply_opening)
+    return Prompt(found.turns, found.opening, found.later_opening, found.agent_opening, prompt.reply)
 
 
 def begins_with_return(prompt: str) -> bool:

@@ -75,7 +75,8 @@ class TextGenPool:
             raise DataError(f"{len(samples)} samples need as many positive weights, not {list(self._weights)[:5]} ...")
 
     def use_format(self, dialogue_format: DialogueFormat) -> None:
-        """Set the format of the prompts, and the end of a reply in this format."""
+        """Set the format of the prompts, which are checked, and the end of a reply in this format."""
+        dialogue_format.check(self._samples)
         self.dialogue_format, self.end_of_turn = dialogue_format, dialogue_format.end_of_turn
 
     def frame(self) -> Frame:

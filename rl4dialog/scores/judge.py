@@ -185,7 +185,7 @@ class AnswerProbabilities(FrozenLanguageModel):
             written = [encode(f" {answer}", _CUE) for answer in answers]
         else:
             prompt = self._template.prompt([_message("Hello")])
-            written = [encode(prompt.reply_opening + answer, prompt.last_markup) for answer in answers]
+            written = [encode(prompt.reply.opening + answer, prompt.last_markup) for answer in answers]
         lead, ids = written[0][:-1], [each[-1] for each in written]
         split = next((answer for answer, each in zip(answers, written, strict=True) if each[:-1] != lead), None)
         if split is not None:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, shown
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Sample, Turn
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, ReplyMarkup, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
 
@@ -230,4 +230,4 @@ def _prompt(dialogue_format: DialogueFormat, start: str) -> Prompt:
     if dialogue_format.name != "eou":
         return prompt
     # With a space before it, the first node of a reply has the token that it has everywhere else.
-    return Prompt(prompt.turns, prompt.opening, prompt.later_opening, prompt.agent_opening, reply_opening=" ")
+    return Prompt(prompt.turns, prompt.opening, prompt.later_opening, prompt.agent_opening, ReplyMarkup(" "))

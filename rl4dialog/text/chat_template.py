@@ -60,7 +60,7 @@ class ChatTemplate:
     def name(self) -> str:
         return repr(self._tokenizer.name_or_path)
 
-    def __call__(self, messages: list[Message]) -> str:
+    def __call__(self, messages: list[Message], reply_comes: bool = True) -> str:
         """Format messages with ``role`` and ``content``."""
         if not self._tokenizer.chat_template:
             raise DataError(
@@ -70,7 +70,7 @@ class ChatTemplate:
         if _CHANCE.search(str(self._tokenizer.chat_template)):
             raise DataError(f"the chat template of {self.name} writes something at random; choose another tokenizer")
         try:
-            return self.render(messages, reply_comes=True)
+            return self.render(messages, reply_comes)
         except Exception as error:  # a template is a program: TypeError, ZeroDivisionError, RecursionError, ...
             if not messages:
                 raise DataError(
@@ -93,14 +93,34 @@ class ChatTemplate:
         """Whether prompts can contain the time at which the run began."""
         return _CLOCK in str(self._tokenizer.chat_template)
 
+    def end_in(self, markup: str) -> tuple[str, str | None]:
+        """Split what the template writes after a reply: the text before the end, and the end.
+
+        The end is the first special token, or else the first line; ``None`` if there is neither.
+        """
+        found = [(markup.find(token), -len(token), token) for token in self._special_tokens if token in markup]
+        if found:
+            start, _, token = min(found)
+            return markup[:start], token
+        line = next(iter(markup.strip().splitlines()), "").strip()
+        return markup.partition(line)[0] if line else "", line or None
+
+    @property
+    def eos_token(self) -> str | None:
+        token: str | None = self._tokenizer.eos_token
+        return token
+
+    @cached_property
+    def _special_tokens(self) -> list[str]:
+        added = [str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special]
+        return list(filter(None, dict.fromkeys([*self._tokenizer.all_special_tokens, *added])))
+
     @cached_property
     def control_tokens(self) -> tuple[str, ...]:
         """Special tokens that the template adds around messages, such as ``<|im_start|>``."""
         roles = ("user", "assistant", "user")
         written = self([{"role": role, "content": text} for role, text in zip(roles, _EXAMPLE, strict=True)])
-        added = [str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special]
-        special = dict.fromkeys([*self._tokenizer.all_special_tokens, *added])
-        return tuple(token for token in special if token and token in written)
+        return tuple(token for token in self._special_tokens if token in written)
 
 
 def _clock(start: datetime) -> str:

@@ -58,7 +58,7 @@ def encode_reply(
     """
     prompt, before = with_turns(prompt, end_of_turn), ""
     if isinstance(prompt, Prompt):
-        text, before = prompt.reply_opening + text, prompt.last_markup
+        text, before = prompt.reply.around(text), prompt.last_markup
     encode = encoder_of(tokenizer).continued
     whole = encode(text + (end_of_turn or ""), before)
     if end_of_turn is None:
@@ -239,7 +239,7 @@ class History:
         """Append an utterance of the agent and the partner's answer."""
         assert self._frame is not None
         frame = self._frame
-        own = PromptTurn(self.prompt.reply_opening + own_text, frame.to_partner, not frame.in_pairs)
+        own = PromptTurn(self.prompt.reply.space + own_text, frame.to_partner, not frame.in_pairs)
         other = PromptTurn(answer, frame.to_agent)
         closing, self._space = _without_space(own.closing)
         self._utterances.append(_Utterance(self._closed(own_ids, closing, end_of_turn), own, closing))

@@ -24,6 +24,7 @@ from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.models import check_fits, load_language_model
 from rl4dialog.policies.saving import model_key
 from rl4dialog.runs.progress import say
+from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import encoding_key
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.texts import Texts, texts_of
@@ -102,6 +103,9 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     fit = (texts.tokenizer, texts.lengths.secret + texts.lengths.prompt, texts.lengths.room)
     model = load_language_model(config.model_name, *fit, auto_class, derive_seed(config.seed, "model"))
     examine(model, config.model_name)
+    own = end_of_sequence_ids(texts.tokenizer, model.generation_config)
+    if new := EndOfTurn(texts.tokenizer, (), texts.data.turn_marker).eos_token_ids.difference(own):
+        model.generation_config.eos_token_id = [*own, *new]  # other programs end replies there, too
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, texts)
@@ -135,7 +139,7 @@ def warm_start_facts(cached: Path) -> dict[str, Any]:
 def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> dict[str, Any]:
     """Cache key of a warm start: everything that affects its result."""
     assert config.warm_start is not None
-    samples = texts.data.samples("train")
+    samples, form = texts.data.samples("train"), texts.data.pools["train"].dialogue_format
     return {
         "model": model_key(model),
         "samples": content_hash(text for sample in samples for text in texts_of(sample)),
@@ -145,4 +149,5 @@ def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> 
         "settings": config.warm_start.model_dump(),
         "seed": config.seed,
         **{name: dataclasses.asdict(each) for name, each in conversation_arguments(config, texts).items()},
+        **(form.key if form is not None else {}),
     }

@@ -78,6 +78,7 @@ def build_log(parts: Assembly) -> ConversationLog:
     else:
         conversations, source = partial(with_scores, pool, array("d", reply_scores(pool, scorer))), None
     key = {"conversations": source or conversations_hash(conversations()), **_settings(encoder)}
+    key |= pool.dialogue_format.key if pool.dialogue_format is not None else {}
     if (prefix := return_prefix(config)) is not None:
         key["decimals_of_returns"] = prefix.decimals
     log = ConversationLog.build(lambda: with_own_returns(conversations(), prefix, pool), encoder, key)

@@ -163,6 +163,9 @@ def chat_template(subject: Subject) -> Finding:
     written = [sample for sample in _some_samples(subject) if (sample.meta_data or {}).get("history")]
     if not written:
         return Finding("fail", "no prompt contains a conversation", "the datapool ignores format: chat_template")
+    form = subject.data.pools["train"].dialogue_format
+    if form is not None and form.faults:
+        return Finding("warn", "; ".join(form.faults), "what is learned is not all that the template writes")
     template = ChatTemplate(subject.tokenizer)
     said = "What-the-user-said"
     end = template.render(chat_messages([said]), True).rpartition(said)[2]  # between a message and the reply to it
@@ -225,7 +228,7 @@ def end_of_sequence(subject: Subject) -> Finding:
         return Finding("fail", f"the model has no embedding for {outside} ({measured})", advice)
     own = named["tokenizer"]
     if any(ids and own and not own & ids for ids in named.values()):
-        advice = "all of them end a reply; supervised training uses the tokenizer's"
+        advice = f"all of them end a reply; supervised training uses {ends.marker or subject.tokenizer.eos_token}"
         return Finding("warn", f"the sources disagree: {measured}", advice)
     return Finding("pass", measured + (f"; turns end in {ends.marker!r}" if ends.marker else ""))
 

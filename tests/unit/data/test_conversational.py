@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conversations import built
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.conversational import Conversational
+from rl4dialog.data.dialogue_format import DialogueFormat
 
 Write = Callable[[dict[str, Any]], Path]
 
@@ -51,6 +53,28 @@ def test_last_reply_of_the_assistant_is_the_reference(pool_of):
     assert pool[0][0].meta_data == {"history": ["Hi!", "Hello.", "Tea?"]}
     assert pool.end_of_turn == "<EOU>" and pool.frame().to_agent == " <EOU>"
     assert pool.frame().to_agent == " <EOU>"
+
+
+@pytest.mark.parametrize("format", ["eou", "chat_template"])
+@pytest.mark.parametrize(
+    ("id", "row", "columns"),
+    [
+        ("conversational", {"messages": CONVERSATION}, {}),
+        ("conversational", {"prompt": CONVERSATION[:-1], "completion": [LAST]}, {}),
+        ("conversational", {"chosen": CONVERSATION, "rejected": [*CONVERSATION[:-1], NO]}, {}),
+        ("jsonl", {"prompt": CONVERSATION[:-1], "reference": LAST["content"]}, {}),
+        ("jsonl", {"talk": CONVERSATION}, {"columns": {"dialogue": "talk"}}),
+    ],
+)
+def test_prompt_keeps_its_parts_whoever_reads_it(write, id, row, columns, format):
+    form, folder = built("chatml", "byte_level").dialogue, write({"train.jsonl": json.dumps(row) + "\n"})
+    args = {"split": "train", "path": str(folder), "format": format, **columns}
+    pool = DataPoolRegistry.get(id, args, render_chat=form.render_chat)
+    *_, (sample, _) = pool
+    said = [each["content"] for each in CONVERSATION[1:-1]]
+    expected = DialogueFormat(format, None, form.render_chat).prompt(said, SYSTEM["content"])
+    assert vars(sample.prompt_or_input_text) == vars(expected) and sample.references == [LAST["content"]]
+    assert expected.opening[1] == "Be kind." and [turn.text for turn in expected.turns] == said
 
 
 def test_all_replies_to_somebody_are_samples_on_demand(pool_of):

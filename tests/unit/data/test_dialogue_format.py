@@ -1,5 +1,8 @@
 """How dialogues become prompts, and the markup of chat templates."""
 
+import json
+import re
+
 import pytest
 from conversations import TEMPLATES, built, make_backend, make_format
 from tiny import make_env
@@ -9,7 +12,8 @@ from rl4dialog.core.types import Dialogue, Prompt, Sample, Turn
 from rl4dialog.data.dialogue_format import ChatMarkup, DialogueFormat, chat_messages, dialogue_samples
 from rl4dialog.data.toy_pools import DummyPool
 from rl4dialog.text.chat_template import ChatTemplate
-from rl4dialog.text.prompts import encode_prompt
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.text.prompts import encode_prompt, encode_reply
 
 
 def make_dialogue(id, *texts):
@@ -78,9 +82,11 @@ MARKED_LAST = (
 )
 
 
-def form_of(source):
-    form = make_format("chatml", make_backend("byte_level"))
-    form.tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>", "<s>", "</s>"]})
+def form_of(source, kind="byte_level"):
+    """A template in a tokenizer with another end of sequence than ChatML's."""
+    form = make_format("chatml", make_backend(kind))
+    special = ["<|im_start|>", "<|im_end|>", "<|im_sep|>", "<s>", "</s>"]
+    form.tokenizer.add_special_tokens({"additional_special_tokens": special, "eos_token": "<eos>"})
     form.tokenizer.name_or_path, form.tokenizer.chat_template = "some/model", source
     return form
 
@@ -163,11 +169,137 @@ def test_markup_is_found_once_for_a_template():
     calls = []
 
     class Counting(ChatTemplate):
-        def __call__(self, messages):
+        def __call__(self, messages, reply_comes=True):
             calls.append(messages)
-            return super().__call__(messages)
+            return super().__call__(messages, reply_comes)
 
     chat = DialogueFormat("chat_template", None, Counting(built("chatml", "byte_level").tokenizer))
     chat.prompt(SAID)
     n = len(calls)
     assert isinstance(chat.prompt(SAID[::-1]), Prompt) and len(calls) == n + 1
+
+
+CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+ASKING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+THOUGHT = "<think>\nA tea.\n</think>\n\nTea"
+QWEN_3 = (  # thoughts are in the last message only, and an empty one is written, too
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}"
+    "{% set parts = m.content.split('</think>') %}<think>\n"
+    "{{ parts[0].removeprefix('<think>').strip('\n') if parts | length > 1 }}\n</think>\n\n{{ parts[-1].lstrip('\n') }}"
+    "{% else %}{{ m.content.split('</think>')[-1] }}{% endif %}<|im_end|>\n{% endfor %}"
+)
+LINES, LINE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", ASKING.replace("<|im_start|>", "")
+LINE = LINE.replace("assistant\n", "assistant:")
+OPEN = ASKING.replace("assistant\n", "assistant\n<think>\n")
+INST = "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %} {{ m.content }} "
+LABELS = {
+    "chatml": (
+        CHATML + ASKING,
+        {"Tea": "Tea<|im_end|>", " Tea \n": " Tea \n<|im_end|>", THOUGHT: THOUGHT + "<|im_end|>"},
+    ),
+    "marked for training": (
+        CHATML.replace("{{ m.content }}<|im_end|>", "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}")
+        + ASKING,
+        {"Tea": "Tea<|im_end|>"},
+    ),
+    "stripping": (CHATML.replace("m.content", "m.content | trim") + ASKING, {" Tea \n": "Tea<|im_end|>"}),
+    "stripping before": (CHATML.replace("m.content", "m.content.lstrip()") + ASKING, {" Tea \n": "Tea \n<|im_end|>"}),
+    "always asking": (CHATML + "<|im_start|>assistant", {"Tea": "\nTea<|im_end|>"}),
+    "eos after all": (CHATML + ASKING.replace("{% end", "{% else %}{{ eos_token }}{% end"), {"Tea": "Tea<|im_end|>"}),
+    "last differs": (
+        CHATML.replace("_end|>", "{{ '_sep|>' if loop.last and m.role != 'user' else '_end|>' }}") + ASKING,
+        {"Tea": "Tea<|im_sep|>"},
+    ),
+    "spaced": (INST + "{{ eos_token }}{% endif %}{% endfor %}", {"Tea": " Tea <eos>"}),
+    "end is text": (LINES.replace("\n", " ###\n") + LINE, {"Tea": " Tea ###"}),
+    "eos after a line": (LINES + LINE.replace("{% end", "{% else %}{{ eos_token }}{% end"), {"Tea": " Tea\n<eos>"}),
+    "thought is open": (CHATML + OPEN, {THOUGHT: THOUGHT[8:] + "<|im_end|>"}),
+    "thought is empty": (
+        QWEN_3 + ASKING,
+        {"Tea": "<think>\n\n</think>\n\nTea<|im_end|>", THOUGHT: THOUGHT + "<|im_end|>"},
+    ),
+    "thought is open and empty": (
+        QWEN_3 + OPEN,
+        {"Tea": "\n</think>\n\nTea<|im_end|>", THOUGHT: THOUGHT[8:] + "<|im_end|>"},
+    ),
+}
+
+
+def answering(form, *replies):
+    """A pool with replies to a first message, read in this format."""
+    prompts = [form.dialogue.prompt([f"Hello {i}"]) for i in range(len(replies))]
+    samples = [Sample(i, prompt, [reply]) for i, (prompt, reply) in enumerate(zip(prompts, replies, strict=True))]
+    return DummyPool(samples, dialogue_format=form.dialogue)
+
+
+def labels(form, pool):
+    """Prompts and labels of a pool, as token ids."""
+    for sample, _ in pool:
+        prompt = sample.prompt_or_input_text
+        reply = encode_reply(form.tokenizer, sample.references[0], pool.end_of_turn, prompt=prompt)
+        yield encode_prompt(form.tokenizer, prompt, None), reply
+
+
+@pytest.mark.parametrize("name", LABELS)
+@pytest.mark.parametrize("kind", ["byte_level", "llama"])
+def test_prompt_and_label_are_the_beginning_of_the_conversation_as_transformers_writes_it(name, kind, caplog):
+    source, expected = LABELS[name]
+    form = form_of(source, kind)
+    pool = answering(form, *expected)
+    for i, (reply, (prompt, label)) in enumerate(zip(expected, labels(form, pool), strict=True)):
+        messages = [*chat_messages([f"Hello {i}"]), {"role": "assistant", "content": reply}]
+        whole = form.tokenizer.apply_chat_template(messages)["input_ids"]
+        assert whole[: len(prompt) + len(label)] == prompt + label
+        before, after = (
+            form.tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in (prompt, prompt + label)
+        )
+        assert after.removeprefix(before).strip(" ") == expected[reply].strip(" ")
+        end = EndOfTurn(form.tokenizer, [form.tokenizer.eos_token_id], pool.end_of_turn)
+        assert end.is_end(label) and not any(end.is_end(label[:n]) for n in range(len(label)))
+    assert ("writes" in caplog.text) == ("empty" in name), "what is written before a reply is said"
+
+
+LOST = r"does not write the reply of sample 1 as it is learned: it has .*"
+NOT_LEARNED = {
+    "no end": (LINES + LINE, "Tea", "writes no end after a reply, so"),
+    "open thought": (CHATML + OPEN, "Tea", "reply of sample 1 does not close it with </think>, so"),
+    "another tag": (CHATML + OPEN.replace("<think>", "[THINK]"), "[THINK] Tea", r"not close it with \[/THINK\]"),
+    "lost thought": (CHATML.replace("content", "content.split('k>')[-1]") + OPEN, THOUGHT, LOST + "<think>.nA tea"),
+    "doubled end": (CHATML + ASKING, "Tea<|im_end|>", r"with <\|im_end\|>, which the reply of sample 1 contains"),
+    "other prompt": (LAST_ONLY, "Tea", LOST + r"Tea<.* where prompt and label have .*Hello 1"),
+    "other words": (
+        CHATML.replace("content", "content | replace('Tea', 'Teo')") + ASKING,
+        "Tea",
+        LOST + "Teo<.*have .*Tea<",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_LEARNED)
+def test_label_that_the_template_does_not_write_is_said_once_by_name(name, caplog):
+    source, reply, message = NOT_LEARNED[name]
+    form = form_of(source)
+    for _ in range(2):
+        answering(form, " ", reply)
+    assert len(re.findall(f"the chat template of 'some/model' .*{message}", caplog.text)) == 1
+    assert any(re.search(message, fault) for fault in form.dialogue.faults)
+
+
+def test_template_without_a_generation_prompt_is_refused_with_what_it_lacks():
+    match = (
+        r"'some/model' writes '<\|im_start\|>assistant\\n' before a reply, but not at the end of a prompt: add {% if "
+    )
+    with pytest.raises(DataError, match=match):
+        answering(form_of(CHATML), "Tea")
+    with pytest.raises(DataError, match=match):
+        answering(form_of(CHATML))
+
+
+def test_pool_with_a_format_must_pass_on_its_prompts():
+    form = form_of(CHATML + ASKING)
+    prompt = form.dialogue.prompt(SAID, "i am kind")
+    assert str(prompt) is prompt and f"{prompt}".turns == prompt.turns
+    for text in (prompt.strip(), prompt[:], "" + prompt, json.loads(json.dumps(prompt))):
+        with pytest.raises(DataError, match=r"the prompt of sample 7 is a plain text, whose turns are not known"):
+            DummyPool([Sample(7, text, ["x"])], dialogue_format=form.dialogue)
+    DummyPool([Sample(7, str(prompt), ["x"])], dialogue_format=form.dialogue)

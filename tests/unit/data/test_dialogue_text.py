@@ -4,7 +4,7 @@ import pytest
 from feedback_files import rating
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, PromptTurn, Turn
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, PromptTurn, ReplyMarkup, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.dialogue_text import (
     ReturnPrefix,
@@ -75,8 +75,8 @@ def test_dialogue_begins_with_the_return_as_an_utterance():
     assert alone == EOU.prompt([], "return -2") == "return -2 <EOU>"
     assert alone.agent_opening == ("", "return -2", " <EOU>"), "where the agent speaks first"
     assert PREFIX.prompt(EOU.prompt(["a"], "I am b"), EOU) == "return -2\nI am b<EOU>a <EOU>"
-    spaced = Prompt([PromptTurn("a", " <EOU>")], (), (), ("", "", " <EOU>"), reply_opening=" ")
-    assert PREFIX.prompt(spaced, EOU).reply_opening == " "
+    spaced = Prompt([PromptTurn("a", " <EOU>")], (), (), ("", "", " <EOU>"), ReplyMarkup(" "))
+    assert PREFIX.prompt(spaced, EOU).reply == ReplyMarkup(" ")
 
 
 def test_return_is_the_system_message_or_on_a_line_of_its_own_and_found_again():

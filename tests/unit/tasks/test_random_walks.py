@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import AGENT, PARTNER
+from rl4dialog.core.types import AGENT, PARTNER, ReplyMarkup
 from rl4dialog.tasks.random_walks import Graph, RandomWalks, Walk, WalkTask, draw_graph
 from rl4dialog.text.prompts import encode_prompt, encode_reply
 from rl4dialog.text.tokenizer import build_tokenizer
@@ -166,4 +166,4 @@ def test_every_node_is_the_same_token_everywhere():
 
 def test_chat_template_has_no_space_before_the_reply():
     pool = RandomWalks.prepare("val", format="chat_template", render_chat=lambda messages: messages[-1]["content"])
-    assert getattr(pool[0][0].prompt_or_input_text, "reply_opening", None) == ""
+    assert getattr(pool[0][0].prompt_or_input_text, "reply", None) == ReplyMarkup()

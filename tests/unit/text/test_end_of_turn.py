@@ -1,6 +1,7 @@
 from types import SimpleNamespace
 
 import pytest
+from conversations import make_backend
 from tiny import make_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -50,3 +51,24 @@ def test_single_token_marker_is_among_the_ids_that_are_held_back():
     ends = EndOfTurn(tokenizer, [0], "<EOU>")
     assert ends.single_token_ids == {0, tokenizer.convert_tokens_to_ids("<EOU>")}
     assert EndOfTurn(byte_tokenizer(), [0], "<EOU>").single_token_ids == {0}
+
+
+def test_special_token_of_a_chat_template_is_an_end_like_the_end_of_sequence():
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
+    token = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    ends = EndOfTurn(tokenizer, [0], "<|im_end|>")
+    assert ends.eos_token_ids == ends.single_token_ids == {0, token} and ends.marker == "<|im_end|>"
+    said = tokenizer("is 1 <")["input_ids"]
+    assert ends.is_end([*said, token]) and ends.is_end([0]) and not ends.is_end(said)
+    spelled = [tokenizer.convert_tokens_to_ids(letter) for letter in "<|im_end|>"]
+    assert not ends.is_end(spelled), "what is spelled in letters is no markup"
+    assert ends.reply_text([*said, token]) == ends.reply_text(said) == "is 1 <"
+
+
+def test_text_that_ends_a_reply_is_found_in_tokens_of_bytes():
+    tokenizer = make_backend("llama")
+    ids = tokenizer("Tea ###", add_special_tokens=False)["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids)[-1] == "<0x23>"
+    ends = EndOfTurn(tokenizer, [], "###")
+    assert [ends.is_end(ids[: n + 1]) for n in range(len(ids))] == [False] * (len(ids) - 1) + [True]

@@ -320,9 +320,9 @@ def test_long_histories_take_linear_work():
 def test_prompts_survive_pickling():
     prompt = built("llama2", "byte_level").dialogue.prompt(SAID[:3], "i am kind")
     copy = pickle.loads(pickle.dumps(prompt))
-    assert copy == prompt and copy.reply_opening == " " and vars(copy) == vars(prompt)
+    assert copy == prompt and copy.reply.opening == " " and vars(copy) == vars(prompt)
     assert vars(copy.continued(*prompt.turns)) == vars(
-        Prompt([*prompt.turns] * 2, prompt.opening, prompt.later_opening, prompt.agent_opening, " ")
+        Prompt([*prompt.turns] * 2, prompt.opening, prompt.later_opening, prompt.agent_opening, prompt.reply)
     )
 
 

@@ -78,7 +78,7 @@ def test_template_that_rewrites_the_past_is_told_only_to_runs_with_a_partner(tmp
         "{% for m in messages %}{% if loop.last %}{{ m.content }}{% else %}...{% endif %}{% endfor %}"
     )
     form = DialogueFormat("chat_template", None, ChatTemplate(tokenizer))
-    texts = texts_of([Sample("s", "how are you ?", ["x"])], tokenizer, form)
+    texts = texts_of([Sample("s", form.prompt(["how are you ?"]), ["x"])], tokenizer, form)
     with pytest.raises(DataError, match="rewrites the past"):
         check_conversations(config_of(tmp_path), texts)
     check_conversations(parse_config(make_config(tmp_path), "test"), texts)

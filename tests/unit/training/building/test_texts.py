@@ -5,19 +5,24 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conversations import TEMPLATES, make_backend, make_format
 from guided_runs import walks_config
 from runs import make_config, run_folder, train
 from tiny import make_bart, make_gpt2, make_llama, make_t5, make_tokenizer
+from transformers import GenerationConfig
 
 from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import Data, TextGenPool
+from rl4dialog.data.toy_pools import DummyPool
 from rl4dialog.functional.replies import Replies
+from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.language_model import build_language_model, build_warm_start_examples, warm_start_key
 from rl4dialog.training.building.policy import build_inference_policy, set_sampler
-from rl4dialog.training.building.texts import Lengths, run_lengths
+from rl4dialog.training.building.texts import Lengths, Texts, run_lengths
 from rl4dialog.training.doctor.model_checks import warm_start
 from rl4dialog.training.doctor.subject import Subject
 
@@ -228,6 +233,25 @@ def test_warm_start_that_memorises_is_reported_when_it_is_trained_loaded_and_exa
     subject = Subject(config, tmp_path)
     found = warm_start(subject)
     assert found.level == "warn" and len(subject.warm_start_losses) == 13
+
+
+def test_end_and_markup_of_a_template_are_in_the_saved_model_and_the_key_of_a_warm_start(tmp_path):
+    template, keys = TEMPLATES["chatml"].source, set()
+    config = parse_config(make_config(tmp_path), "test")
+    for source in (template, template.replace("['content']", "['content'] | trim")):
+        tokenizer = make_format("chatml", make_backend("byte_level")).tokenizer
+        tokenizer.add_special_tokens({"eos_token": "<eos>"})
+        tokenizer.chat_template = source
+        form = DialogueFormat("chat_template", None, ChatTemplate(tokenizer))
+        pool = DummyPool([Sample(0, form.prompt(["tea ?"]), [" yes "])], dialogue_format=form)
+        texts = Texts(tokenizer, Data({"train": pool}, pool.end_of_turn), Lengths(20, 10))
+        model, end = build_language_model(config, texts), tokenizer.convert_tokens_to_ids("<|im_end|>")
+        model.save_pretrained(tmp_path / "model")
+        saved = GenerationConfig.from_pretrained(tmp_path / "model")
+        assert saved.eos_token_id == [tokenizer.eos_token_id, end]
+        warm = parse_config(make_config(tmp_path, warm_start={"n_epochs": 1}), "test")
+        keys.add(json.dumps(warm_start_key(warm, model, texts)))
+    assert len(keys) == 2, "the same texts, but other labels"
 
 
 def test_single_replies_are_learned_without_rules(tmp_path):

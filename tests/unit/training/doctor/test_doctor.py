@@ -18,8 +18,8 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import DataError, RewardError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.reward_parts import RewardPart
-from rl4dialog.core.types import PartnerReply
-from rl4dialog.data.dialogue_format import chat_messages
+from rl4dialog.core.types import PartnerReply, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat, chat_messages
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.prompts import encode_prompt
@@ -330,6 +330,15 @@ def test_chat_template_must_append(subject, template, max_turns, level):
     assert found.level == level
     assert level == "pass" or "message 2 changes how the template formats the 1 before it" in found.measured
     assert (f"its date is {start_time():%Y-%m-%d}: a run keeps" in found.measured) == ("strftime" in template)
+
+
+def test_label_that_the_chat_template_does_not_write_is_shown(subject):
+    use_template(subject, APPENDING.replace("<assistant>", "<assistant><think>"))
+    form = DialogueFormat("chat_template", None, ChatTemplate(subject.tokenizer))
+    form.check([Sample("s", form.prompt(["tea ?"]), ["yes"])])
+    subject.data.pools["train"].dialogue_format = form
+    found = CHECKS["chat_template"](subject)
+    assert found.level == "warn" and "the reply of sample 's' does not close it with </think>" in found.measured
 
 
 def test_chat_template_that_did_not_write_the_prompts_fails(subject):
