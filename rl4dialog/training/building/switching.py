@@ -19,7 +19,7 @@ OF_PPO = ("value_range", "value_loss", "critic_lr_factor", "n_critics")
 _LACKS = {
     "groups of replies": ("n_generations", "kl_in", "kl_estimator", "scale_rewards", "constant_groups"),
     "minibatches of the policy": ("n_epochs", "batch_size", "split_by_length", "micro_batch_size"),
-    "clipped ratio": ("clip_range", "clip_range_high", "clip_range_vf", "ratio", "surrogate"),
+    "clipped ratio": ("clip_range", "clip_range_high", "clip_range_vf", "dual_clip", "ratio", "surrogate"),
     "loss of policy and critic together": ("vf_coef", "ent_coef", "max_grad_norm"),
     "updates of the critic alone": ("n_critic_updates", "critic_epochs", "critic_warmup_iters"),
     "comparison of critics": ("agreement_mask",),

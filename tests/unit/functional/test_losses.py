@@ -29,20 +29,29 @@ from rl4dialog.functional.losses import (
 
 
 @pytest.mark.parametrize(
-    ("ratio", "advantage", "flat"),
-    [(1.0, 1.0, False), (1.3, 1.0, True), (0.7, 1.0, False), (1.3, -1.0, False), (0.7, -1.0, True)],
+    ("ratio", "advantage", "dual_clip", "flat"),
+    [
+        *((1.0, 1.0, None, False), (1.3, 1.0, None, True), (0.7, 1.0, None, False)),
+        *((1.3, -1.0, None, False), (0.7, -1.0, None, True), (9.0, -1.0, None, False)),
+        *((1.9, -1.0, 2.0, False), (2.1, -1.0, 2.0, True), (0.9, 3.0, 2.0, False), (0.7, -1.0, 2.0, True)),
+    ],
 )
-def test_surrogate_gradient_is_zero_exactly_where_clipping_says(ratio, advantage, flat):
+def test_surrogate_gradient_is_zero_exactly_where_clipping_says(ratio, advantage, dual_clip, flat):
     step = 1e-3
     points = torch.tensor([ratio - step, ratio + step], dtype=torch.float64)
-    low, high = clipped_surrogate(points, torch.full((2,), advantage, dtype=torch.float64), ClipRange(0.2, 0.2))
+    advantages = torch.full((2,), advantage, dtype=torch.float64)
+    low, high = clipped_surrogate(points, advantages, ClipRange(0.2, 0.2), dual_clip)
     slope = float((high - low) / (2 * step))
     assert slope == pytest.approx(0.0 if flat else -advantage, abs=1e-9)
     variable = torch.tensor([ratio], dtype=torch.float64, requires_grad=True)
-    clipped_surrogate(variable, torch.tensor([advantage], dtype=torch.float64), ClipRange(0.2, 0.2)).sum().backward()
+    clipped_surrogate(variable, advantages[:1], ClipRange(0.2, 0.2), dual_clip).sum().backward()
     assert variable.grad is not None and float(variable.grad) == pytest.approx(slope, abs=1e-9)
     ratios, advantages = torch.tensor([0.7, 1.3, 1.6]), torch.tensor([-1.0, 1.0, 1.0])
     assert clipped_surrogate(ratios, advantages, ClipRange(0.2, 0.5)).tolist() == pytest.approx([0.8, -1.3, -1.5])
+    # The loss of a token that became ten times as likely, although it should not: three times its advantage at most.
+    ratios, advantages = torch.tensor([10.0, 2.0, 10.0]), torch.tensor([-2.0, -2.0, 2.0])
+    losses = clipped_surrogate(ratios, advantages, ClipRange(0.2, 0.2), 3.0)
+    assert losses.tolist() == pytest.approx([6.0, 4.0, -2.4])
 
 
 def test_value_loss_clips_the_prediction_and_then_has_no_gradient():

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import stable_baselines3
 import torch
+from collected import collected
 from pydantic import TypeAdapter, ValidationError
-from rows import rows_of
+from rows import one_row, rows_of
 from runs import make_config
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -17,8 +18,10 @@ from two_processes import in_two_processes
 
 from rl4dialog.algorithms.offline.bc import BC
 from rl4dialog.algorithms.on_policy import rollout_mixin
-from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO, Reinforce
+from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
 from rl4dialog.algorithms.on_policy.rollout_mixin import OnPolicyArguments
+from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.algorithms.schedules import as_schedule
 from rl4dialog.algorithms.turn_level.iterations import with_iterations
 from rl4dialog.core.config import parse_config
@@ -86,6 +89,98 @@ def test_kl_controller_is_told_the_kl_per_token_after_its_price_was_charged():
             assert charged == pytest.approx(price * (u.unmasked_log_probs - u.ref_log_probs), abs=1e-6)
         algorithm.train()
     assert len(controller.told) == 2 and abs(controller.told[1][0]) > 1e-3
+
+
+OF_MINIBATCHES = {"n_epochs": 2, "batch_size": 16}
+STEPS = {
+    **{algorithm: OF_MINIBATCHES for algorithm in (PPO, NLPO, Reinforce)},
+    **{algorithm: {**OF_MINIBATCHES, "n_generations": 2} for algorithm in (RLOO, GRPO)},
+    A2C: {"learning_rate": 1e-3},
+}
+
+
+def updated(algorithm=PPO, step_back=2.0, **kwargs):
+    """An algorithm after one update, with its policy's weights before and after it."""
+    kwargs = {"target_kl": 0.01, "n_envs": 4, "learning_rate": 0.01, **STEPS[algorithm], **kwargs}
+    trained = collected(algorithm, step_back=step_back, **kwargs)
+    before = trained.policy.copied_weights()
+    trained.train()
+    return trained, before, trained.policy.copied_weights()
+
+
+def flat(weights):
+    return torch.cat([each.flatten() for each in weights.tensors().values()])
+
+
+def exact_kl(trained, before, every):
+    """Mean KL(policy || before) at the tokens of one in ``every`` rows, summed over the vocabulary in a loop."""
+    total, n_tokens = 0.0, 0
+    for row in rows_of(trained.rollout_buffer)[::every]:
+        of_row = one_row(row.prompt_ids, row.response_ids).observations
+        new = trained.policy.get_distribution(of_row).distribution.probs
+        with before.in_place():
+            old = trained.policy.get_distribution(of_row).distribution.probs
+        total += sum(p * math.log(p / q) for p, q in zip(new.flatten().tolist(), old.flatten().tolist(), strict=True))
+        n_tokens += len(new)
+    return total / n_tokens
+
+
+@pytest.mark.parametrize("algorithm", STEPS)
+def test_step_that_leads_too_far_is_halved_until_it_does_not(algorithm):
+    free, start, far = updated(algorithm, step_back=None)
+    limited, before, near = updated(algorithm)
+    n_halvings = int(limited.logger.name_to_value["train/step_halvings"])
+    assert 1 <= n_halvings < rollout_mixin.MAX_HALVINGS and torch.equal(flat(start), flat(before))
+    torch.testing.assert_close(flat(near) - flat(before), (flat(far) - flat(before)) / 2**n_halvings)
+    assert limited._kl_from(before) <= 0.02 < limited.logger.name_to_value["train/update_kl"]
+    assert "train/update_kl" not in free.logger.name_to_value
+    critics = ([p.detach().flatten() for p in each.policy.critic_parameters()] for each in (free, limited))
+    assert all(torch.equal(*pair) for pair in zip(*critics, strict=True)), "critics keep their update"
+
+
+def test_look_sees_the_whole_vocabulary_at_evenly_spaced_rows(monkeypatch):
+    trained, before, _ = updated(learning_rate=1e-3, step_back=1e6)
+    assert trained.logger.name_to_value["train/step_halvings"] == 0
+    expected = pytest.approx(exact_kl(trained, before, every=1), rel=1e-3)
+    assert trained._kl_from(before) == trained.logger.name_to_value["train/update_kl"] == expected
+    monkeypatch.setattr(rollout_mixin, "MIN_TOKENS_LOOKED_AT", trained.rollout_buffer.n_tokens // 2)
+    assert trained._kl_from(before) == pytest.approx(exact_kl(trained, before, every=2), rel=1e-3) != expected
+
+
+def test_step_that_stays_too_far_is_not_taken_and_a_small_one_is_left_as_it_is(monkeypatch):
+    monkeypatch.setattr(rollout_mixin, "MAX_HALVINGS", 1)
+    _, before, after = updated()
+    assert torch.equal(flat(before), flat(after))
+    monkeypatch.setattr(PPO, "_kl_from", lambda *args: math.nan)
+    _, before, after = updated(step_back=1e6)
+    assert torch.equal(flat(before), flat(after)), "a KL that is not a number is too far"
+    monkeypatch.undo()
+    (_, _, free), (_, _, limited) = updated(step_back=None), updated(step_back=1e6)
+    assert torch.equal(flat(free), flat(limited))
+
+
+def test_processes_halve_together(tmp_path):
+    def work(number):
+        trained, _, after = updated()
+        logged = trained.logger.name_to_value
+        return logged["train/update_kl"], logged["train/step_halvings"], flat(after).tolist()
+
+    first, second = in_two_processes(work, tmp_path)
+    assert first == second and first[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "args", "words"),
+    [
+        (PPO, {"step_back": 3.0}, "step_back has no effect without alg.args.target_kl"),
+        (A2C, {"step_back": 3.0}, "step_back has no effect without alg.args.target_kl"),
+        (TRPO, {"step_back": 3.0}, "step_back has no meaning: trpo finds its step with a line search"),
+        (GRPO, {"dual_clip": 3.0, "surrogate": "cispo"}, "dual_clip has no effect with alg.args.surrogate: cispo"),
+    ],
+)
+def test_limits_of_a_step_without_meaning_are_refused(algorithm, args, words):
+    with pytest.raises(ConfigError, match=words):
+        algorithm.check_arguments(args, 4)
 
 
 class Pairs(PPO):
