@@ -69,8 +69,8 @@ _REWARD_MODEL_TRAINING = {"learning_rate": 1e-3, "weight_decay": 0.01, "warmup_r
 # Settings of task_configs/small_talk/gpt2_ppo.yml, for runs without rollouts. More iterations cost diversity.
 _N_ITERS, _TOKENS_PER_ITERATION = 10, 3072
 _PPO = {
-    **{"batch_size": 1024, "n_epochs": 2, "learning_rate": 1e-4, "gamma": 1.0, "gae_lambda": 0.95, "vf_coef": 0.5},
-    "max_grad_norm": 1.0,
+    **{"batch_size": 1024, "n_epochs": 2, "dual_clip": 3.0, "learning_rate": 1e-4, "gamma": 1.0, "gae_lambda": 0.95},
+    **{"vf_coef": 0.5, "max_grad_norm": 1.0},
 }
 _KL = {"coeff": 0.05, "target_kl": 0.1}
 _MIN_BATCH = 8  # of corrections and old samples

@@ -244,7 +244,7 @@ class LMActorCriticPolicy(BasePolicy):
     auto_class: Any  # the transformers Auto class that loads this policy's language model
     maskable = False  # whether a mask policy restricts the allowed tokens
     # How replies are sampled: with graphs, token by token, or with graphs on a CUDA device where possible.
-    sampler: Literal["auto", "graph", "transformers"] = "auto"
+    sampler: Literal["auto", "graph", "transformers"] = "transformers"
     guided = False  # whether values of tokens or replies guide the language model
     reranked = False  # whether these are values of replies, by which sampled replies are ranked
     # Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row.

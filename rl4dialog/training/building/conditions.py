@@ -164,7 +164,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "train_evaluation.value_rank_states is not supported in {n_processes} processes with generation.backend: "
          "vllm_server; remove it"),
         (lambda backend, graph_refusal: backend == "graph" and graph_refusal,
-         "generation.backend: graph is not possible here, because {graph_refusal}; use auto"),
+         "generation.backend: graph is not possible here, because {graph_refusal}; remove it"),
         # -- the task
         (lambda task_readers, has_task: task_readers and not has_task,
          "the key 'task' is missing, which {task_readers[0]} needs (known: {known_tasks})"),

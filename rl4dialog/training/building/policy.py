@@ -107,9 +107,9 @@ def set_sampler(policy: LMActorCriticPolicy, config: TextConfig) -> None:
         what = "precision: bf16 is emulated on this GPU, which has no bfloat16 arithmetic; fp32 is faster"
         _logger.warning(what)
     backend, policy.gather_weights = config.generation.backend, config.generation.gather_weights
-    policy.sampler = "auto" if backend == "vllm" or backend == "vllm_server" else backend
+    policy.sampler = "transformers" if backend == "vllm" or backend == "vllm_server" else backend
     if backend == "graph" and (reason := policy.eager_reason(policy.settings)) is not None:
-        raise GenerationError(f"generation.backend: graph is not possible here, because {reason}; use auto")
+        raise GenerationError(f"generation.backend: graph is not possible here, because {reason}; remove it")
 
 
 def placeholder_env(parts: Assembly, model: PreTrainedModel, end_of_turn: EndOfTurn) -> TextGenEnv:

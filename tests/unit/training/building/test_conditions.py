@@ -168,7 +168,7 @@ MET = [
     (TEXT, "error", {**RESET, "alg__kl_div": {"coeff": 0.0}}, "reference: reset has no effect on training"),
     (TEXT, "error", GRAPH | MASKABLE, "graph is not possible here, because a second model chooses among the tokens"),
     (TEXT, "error", GRAPH | policy(generation_kwargs={"no_repeat_ngram_size": 2}), "because no_repeat_ngram_size"),
-    (TEXT, "error", GRAPH | SEQ2SEQ, "because the cross-attention of an encoder-decoder is not captured; use auto"),
+    (TEXT, "error", GRAPH | SEQ2SEQ, "because the cross-attention of an encoder-decoder is not captured; remove it"),
     (TEXT, "error", policy(reference="none"), "coeff is 0.1, but alg.policy.args.reference is none"),
     (TALK, "note", partner("rules", rules=RULES, opening="hi"), "opening has no effect"),
     (TALK, "note", partner("self_play", snapshot_every=2), "makes no copies: snapshot_every is 2, and n_iters 2"),

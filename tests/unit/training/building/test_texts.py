@@ -159,9 +159,9 @@ def test_only_a_mask_needs_copies_of_the_model(tmp_path, prefix, n_models):
     model = make_gpt2(tokenizer)
     parts = Assembly(config)
     vars(parts).update(tokenizer=tokenizer, data=Data({}, None), lengths=Lengths(8, 4))
-    config.generation.backend = "transformers"
+    config.generation.backend = "auto"
     policy = build_inference_policy(parts, model)
-    assert policy.sampler == "transformers", "also in evaluations of a run without rollouts"
+    assert policy.sampler == "auto", "also in evaluations of a run without rollouts"
     n_weights = sum(parameter.numel() for parameter in model.parameters())
     assert sum(parameter.numel() for parameter in policy.parameters()) == n_models * n_weights
     replies = Replies.from_ids([[3, 4]], [[5, 6]], torch.device("cpu"))
@@ -174,7 +174,7 @@ def test_graphs_that_a_model_cannot_have_are_refused_not_replaced(tmp_path):
     model, parts = make_llama(tokenizer), Assembly(config)
     model.config.sliding_window, model.config.layer_types = 4, ["sliding_attention"] * 2
     vars(parts).update(tokenizer=tokenizer, data=Data({}, None), lengths=Lengths(8, 4))
-    with pytest.raises(GenerationError, match=r"not possible here, because the model attends to 4 tokens.*; use auto"):
+    with pytest.raises(GenerationError, match=r"not possible here, because the model attends to 4 tokens.*; remove it"):
         build_inference_policy(parts, model)
 
 
@@ -183,7 +183,7 @@ def test_emulated_bfloat16_is_told(tmp_path, monkeypatch, caplog, has_bf16):
     monkeypatch.setattr("rl4dialog.training.building.policy.is_bf16_supported", lambda emulated: has_bf16 or emulated)
     policy = SimpleNamespace(precision="bf16", device=torch.device("cuda"))
     set_sampler(policy, parse_config(make_config(tmp_path, precision="bf16"), "config"))
-    assert ("precision: bf16 is emulated on this GPU" in caplog.text) != has_bf16 and policy.sampler == "auto"
+    assert ("precision: bf16 is emulated on this GPU" in caplog.text) != has_bf16 and policy.sampler == "transformers"
 
 
 # Changed one by one: what a warm start learns of conversations changes with it.
