@@ -58,25 +58,6 @@ class Graph:
         distances = self.distances()
         return {start: -float(min(distances.get(start, self.max_steps), self.max_steps)) for start in self.starts}
 
-    def optimal_return(self) -> float:
-        """Return the mean over all start nodes of the highest possible return."""
-        returns = self.optimal_returns()
-        return sum(returns.values()) / len(returns)
-
-    def random_return(self) -> float:
-        """Return the expected return of a random walk, as a mean over all start nodes.
-
-        Computed exactly, by dynamic programming over the number of steps left: J_0 = 0, and J_n(node) is -1 plus the
-        mean of J_{n-1} over the next nodes, with J_n(goal) = 0.
-        """
-        returns = dict.fromkeys(self.edges, 0.0)
-        for _ in range(self.max_steps):
-            returns = {
-                node: 0.0 if node == self.goal else -1 + sum(returns[after] for after in nodes) / len(nodes)
-                for node, nodes in self.edges.items()
-            }
-        return sum(returns[start] for start in self.starts) / len(self.starts)
-
     def random_walk(self, start: str, rng: random.Random) -> list[str]:
         """Walk at random until the goal or ``max_steps``; each next node is equally likely."""
         walk = [start]

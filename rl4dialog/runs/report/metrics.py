@@ -61,9 +61,8 @@ def _declared(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """What a config says of metrics: ``{metric: ..., mode: min}``."""
     keep_best = _mapping(config.get("train_evaluation")).get("keep_best")
     yield {"metric": keep_best} if isinstance(keep_best, str) else _mapping(keep_best)
-    callbacks = config.get("callbacks")
-    for callback in callbacks if isinstance(callbacks, list) else ():
-        yield _mapping(_mapping(callback).get("args"))
+    for callback in _blocks(config.get("callbacks")):
+        yield _mapping(callback.get("args"))
 
 
 def _charged(config: Mapping[str, Any]) -> Iterator[str]:
@@ -76,8 +75,7 @@ def _charged(config: Mapping[str, Any]) -> Iterator[str]:
 def _rewards(reward: Any) -> Iterator[Mapping[str, Any]]:
     """A reward's block, and those of its parts."""
     yield _mapping(reward)
-    parts = _mapping(_mapping(reward).get("args")).get("rewards")
-    for part in parts if isinstance(parts, list) else ():
+    for part in _blocks(_mapping(_mapping(reward).get("args")).get("rewards")):
         yield from _rewards(part)
 
 
@@ -94,9 +92,8 @@ def reward_differences(key: str, one: Mapping[str, Any], other: Mapping[str, Any
 
 
 def _reward_settings(key: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    reward, metrics = config.get("reward_fn"), _mapping(config.get("train_evaluation")).get("metrics")
-    known = [_mapping(each) for each in (metrics if isinstance(metrics, list) else ())]
-    for block in [reward, *(each.get("args") for each in known if each.get("id") == REWARD_KEY)]:
+    reward, metrics = config.get("reward_fn"), _blocks(_mapping(config.get("train_evaluation")).get("metrics"))
+    for block in [reward, *(each.get("args") for each in metrics if each.get("id") == REWARD_KEY)]:
         for part in _rewards(block):
             name, pay = part.get("name") or part.get("id"), part.get("pay") or _mapping(block).get("pay")
             if key == f"{REWARD_KEY}/{name}" and part.get("id") != "partner":
@@ -109,13 +106,17 @@ def _reward_settings(key: str, config: Mapping[str, Any]) -> dict[str, Any]:
         chosen += ["train_evaluation.n_iters"]
     if _mapping(config.get("env")).get("id", TEXT_GENERATION) != TEXT_GENERATION:  # an environment that pays
         chosen += ["env.id", "env.args", "task"]
-    flat = {name: value for name, value in flatten(config).items() if value is not None}
-    of_reward = [name for name in flat if f"{name}.".startswith(tuple(f"{each}." for each in chosen))]
-    return {name: flat[name] for name in of_reward if not name.startswith(_AFTER_THE_REWARD)}
+    begin = tuple(f"{each}." for each in chosen)
+    of_reward = {name: value for name, value in flatten(config).items() if f"{name}.".startswith(begin)}
+    return {name: value for name, value in of_reward.items() if not name.startswith(_AFTER_THE_REWARD)}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _blocks(value: Any) -> list[Mapping[str, Any]]:
+    return list(map(_mapping, value)) if isinstance(value, list) else []
 
 
 def student_interval(value: float, *groups: Values) -> Interval | None:

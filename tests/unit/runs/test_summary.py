@@ -85,18 +85,12 @@ def test_what_was_trained_comes_first_and_what_did_not_change_last():
         assert [each.key for each in found] == trained + expected
 
 
-def test_reward_without_two_evaluations_has_no_verdict_and_no_other_metric_takes_its_place():
+def test_no_other_metric_takes_the_place_of_a_reward_without_two_evaluations():
     one = Estimate(0.5, Interval(0.4, 0.6))
-    success = MetricChange("conversation/success", one, one, one, direction="higher")
-    assert (
-        verdict([success], "it")
-        == "Training improved conversation/success on it, from 0.500 to 0.500: +0.500 (95 % interval +0.400 to +0.600)."
-    )
     reward = MetricChange("reward", one, None, None, direction="higher")
-    assert (
-        verdict([reward, success], "it")
-        == "No verdict on reward on it, from 0.500 to -: one of them is unknown or infinite."
-    )
+    success = MetricChange("conversation/success", one, one, one, direction="higher")
+    assert verdict([success], "it").startswith("Training improved conversation/success on it, from 0.500")
+    assert verdict([reward, success], "it").startswith("No verdict on reward on it, from 0.500 to -: one of")
     assert verdict([reward], "it") == verdict([], "it") == ""
 
 

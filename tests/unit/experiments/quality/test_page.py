@@ -139,7 +139,7 @@ def test_the_way_to_the_ceiling_is_that_of_the_same_seeds(ladder, ours, base, ce
     assert cells["PPO"].get("of the way to the ceiling", "n/a") == share
 
 
-@pytest.mark.parametrize("path", (ROOT / "docs/outcomes").glob("*.json"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/outcomes").glob("*.json")), ids=lambda path: path.stem)
 def test_pages_in_git_have_the_numbers_of_their_outcomes(path):
     plan = load_plan(ROOT / f"task_configs/benchmarks/{path.stem}.yml", [])
     outcomes = sorted(read_outcomes(path), key=lambda run: (list(plan.runs).index(run.row), run.seed))
