@@ -11,8 +11,13 @@ from rl4dialog.serving import server
 from rl4dialog.serving.judging import JudgingPage
 
 
+def _need_gradio():
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+
+
 def start_page(folder, *flags, port=None):
     """Start the command; returns the process and the page's address once it is served."""
+    _need_gradio()
     address = f"http://127.0.0.1:{(port := port or free_port())}"
     command = Command(["ui", *flags, "--port", str(port)], folder)
     command.wait_for(lambda: f"The page is at {address}; press Ctrl-C to stop.\n" in command.output)
@@ -22,6 +27,7 @@ def start_page(folder, *flags, port=None):
 @contextlib.contextmanager
 def page_of(*flags):
     """The address of the command's page, served by this process."""
+    _need_gradio()
     pages = []
     serve, port = server.serve, free_port()
 
@@ -39,7 +45,7 @@ def page_of(*flags):
 @contextlib.contextmanager
 def served_page(build, allow_hosts=()):
     """The address of a page, served by this process."""
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    _need_gradio()
     page, port = build(), free_port()
     server.serve(page, server.Address("127.0.0.1", port, allow_hosts), lambda text: None, block=False)
     yield f"http://127.0.0.1:{port}"

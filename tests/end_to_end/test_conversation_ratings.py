@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 import reward_models
 from page_client import Tab
 from page_process import page_of
@@ -16,7 +15,6 @@ N = 8
 
 
 def test_rated_conversations_become_a_reward(tmp_path, capsys):
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     talk = make_config(tmp_path, train_evaluation__n_iters=0, env__args__max_turns=2)
     talk |= {"reward_fn": {"id": "length_penalty", "args": {"min_length": 2}}}
     talk["train_evaluation"]["metrics"] = [{"id": "length"}]

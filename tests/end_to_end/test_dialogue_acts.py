@@ -96,7 +96,6 @@ def test_chat_is_about_a_goal_in_words(run, monkeypatch, capsys):
 
 
 def test_page_is_the_chat_about_a_goal(run):
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     with page_of("--run", str(run), "--policy", "rule", "--seed", "0") as address:
         tab = Tab(address)
         assert "You are looking for" in tab.value("help")

@@ -14,7 +14,6 @@ QUEUE = [QueuedReplies(f"{i}", [f"hello {i}"], [JudgedReply("m", f"a {i}"), Judg
 
 @pytest.mark.long
 def test_votes_and_corrections_outlive_a_kill(tmp_path):
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     file = tmp_path / "feedback.jsonl"
     write_queue(tmp_path / "queue.jsonl", QUEUE)
     flags = ("--queue", str(tmp_path / "queue.jsonl"), "--feedback", str(file))

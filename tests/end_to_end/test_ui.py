@@ -1,4 +1,4 @@
-"""``rl4dialog ui``: a run and a model side by side, talked to and judged in a browser."""
+"""``rl4dialog ui`` in a browser: two models talked to and judged, and each kind of page on different screens."""
 
 import argparse
 import json
@@ -6,10 +6,11 @@ import shutil
 import socket
 import sys
 import time
-from contextlib import contextmanager
 
 import pytest
-from page_process import page_of, start_page
+from cafe_agent import Cafe
+from echo_model import Echo
+from page_process import page_of, served_page, start_page
 from runs import make_config, write_config
 
 from rl4dialog import cli
@@ -18,7 +19,12 @@ from rl4dialog.commands.parser import make_parser
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_feedback, write_queue
 from rl4dialog.core.untrusted import visible
+from rl4dialog.data.studies import Study
+from rl4dialog.serving.chat import Chat
+from rl4dialog.serving.chat_page import ChatPage
+from rl4dialog.serving.judging import JudgingPage, QueueJudging, StudyJudging, StudyPage
 from rl4dialog.serving.page import without_joiners
+from rl4dialog.serving.task_chat import TaskPage
 
 
 @pytest.fixture
@@ -33,11 +39,11 @@ def parsed(*flags):
 # -- in a browser -----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def browser(profile):
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
     """Chromium without a window, which asks nothing of the network by itself."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium, a part of rl4dialog[dev]")
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    program, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
     if program is None or driver is None:
         pytest.skip("needs chromium and chromedriver, Debian's packages chromium and chromium-driver")
     options = webdriver.ChromeOptions()
@@ -45,7 +51,7 @@ def browser(profile):
     for flag in (
         *("headless=new", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-dev-shm-usage"),
         *("disable-background-networking", "disable-component-update", "disable-sync"),
-        *(f"user-data-dir={profile}", "window-size=1280,1000"),
+        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
     ):
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
@@ -56,11 +62,67 @@ def browser(profile):
         opened.quit()
 
 
-class Tab:
-    """The page as a person sees it."""
+# What a person cannot use or read on a screen. Conversations and the sidebar can be scrolled, the page cannot.
+_FAULTS = """
+const [part] = arguments, found = [], pixel = document.createElement("canvas").getContext("2d");
+const shown = e => e.checkVisibility({visibilityProperty: true, opacityProperty: true});
+const inside = (e, hit) => hit && (e.contains(hit) || e.closest("label")?.contains(hit));
+for (const e of document.querySelectorAll(`${part} :is(button, input, textarea, summary)`)) {
+    if (!shown(e)) continue;
+    const scrolled = e.closest(".bubble-wrap, .sidebar-content");
+    if (scrolled) scrolled.scrollTop += e.getBoundingClientRect().top - scrolled.getBoundingClientRect().top - 60;
+    const {x, y, width, height} = e.getBoundingClientRect();
+    const hit = document.elementFromPoint(x + width / 2, y + height / 2);
+    if (x < 0 || x + width > innerWidth || !inside(e, hit)) found.push(`${e.outerHTML} is behind ${hit?.outerHTML}`);
+}
+const painted = colours => {
+    for (const colour of colours) pixel.fillStyle = colour, pixel.fillRect(0, 0, 1, 1);
+    return [...pixel.getImageData(0, 0, 1, 1).data.slice(0, 3)].map(value => value / 255)
+        .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0.05);
+};
+for (const e of document.querySelectorAll(`${part} *`)) {
+    const hasText = [...e.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+    if (!hasText || !shown(e) || e.closest(":disabled")) continue;
+    const behind = [];
+    for (let each = e; each; each = each.parentElement) behind.unshift(getComputedStyle(each).backgroundColor);
+    const [dark, light] = [painted(behind), painted([getComputedStyle(e).color])].sort((a, b) => a - b);
+    if (light / dark < 4.5) found.push(`${e.outerHTML} has a contrast of ${light / dark}`);
+}
+const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+for (const e of document.querySelectorAll("body, .bubble-wrap")) {
+    if (e.scrollWidth > e.clientWidth) found.push(`${e.tagName} scrolls sideways`);
+    if (isDark !== (getComputedStyle(e).colorScheme === "dark")) found.push(`${e.tagName} has other scroll bars`);
+}
+if (document.documentElement.scrollHeight !== innerHeight) found.push("the page is not as tall as the window");
+return found.map(text => text.slice(0, 300));
+"""
 
-    def __init__(self, opened):
+
+class Tab:
+    """The page as a person sees it, on a screen of a size and a colour scheme."""
+
+    def __init__(self, opened, address, width=1280, height=860, scheme="light"):
         self.opened = opened
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        opened.get_log("performance")  # of other pages
+        opened.get(address)
+
+    def faults(self, part="body"):
+        return self.opened.execute_script(_FAULTS, part)
+
+    def wait_until_usable(self, part="body"):
+        self.wait_for(lambda: not self.faults(part), f"{part} without faults")
+
+    def toggle_settings(self):
+        """Open or close the sidebar, and wait until it has slid to its place."""
+        is_open = "open" in (sidebar := self.one(".sidebar")).get_attribute("class")
+        edge = -sidebar.rect["width"] if is_open else 0
+        self.one("[aria-label='Toggle Sidebar']").click()
+        self.wait_for(lambda: sidebar.rect["x"] == edge, f"a sidebar at {edge}")
 
     def one(self, css):
         return self.opened.find_element("css selector", css)
@@ -84,7 +146,7 @@ class Tab:
 
     def click(self, css, says):
         """Click the last such thing, and wait for what the page says then."""
-        self.opened.find_elements("css selector", css)[-1].click()
+        self.wait_for(lambda: self.opened.find_elements("css selector", css)[-1].click() is None, css)
         self.wait_for(lambda: says in self.one("#status").text, says)
 
     def labels(self, index):
@@ -110,7 +172,7 @@ class Tab:
     def wait_for(self, is_so, what):
         from selenium.common.exceptions import WebDriverException
 
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while time.monotonic() < end:
             try:
                 if is_so():
@@ -118,7 +180,7 @@ class Tab:
             except WebDriverException:  # the page is just being changed
                 pass
             time.sleep(0.05)
-        raise AssertionError(f"no {what!r} on the page:\n{self.one('body').text}")
+        raise AssertionError(f"no {what!r} on the page:\n{self.one('body').text}\nfaults: {self.faults()}")
 
     def asked_hosts(self):
         """Whom the browser has asked for something over the network."""
@@ -127,24 +189,17 @@ class Tab:
         return {url.split("/")[2] for url in urls if url.startswith(("http", "ws"))}
 
 
-def test_two_models_are_talked_to_and_judged_in_a_browser(plain_run, tmp_path):
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+def test_two_models_are_talked_to_and_judged_in_a_browser(opened, plain_run, tmp_path):
     run = shutil.copytree(plain_run, tmp_path / "run")
     provenance = json.loads((run / "provenance.json").read_text())
     (run / "provenance.json").write_text(json.dumps({**provenance, "persona": None}))  # as if prompts had several
     feedback = tmp_path / "feedback.jsonl"
     flags = ("--run", str(run), "--compare", str(run / "model"), "--seed", "0", "--feedback", str(feedback))
-    with browser(tmp_path / "profile") as opened, page_of(*flags) as address:
-        tab = Tab(opened)
-        opened.get(address)
+    with page_of(*flags) as address:
+        tab = Tab(opened, address)
         tab.wait_until_ready()
         assert tab.texts(".placeholder") == ["Type a message below."] * 2
-        # The page is as tall as the window, with the box for messages at the end.
-        height, whole = opened.execute_script("return [innerHeight, document.documentElement.scrollHeight]")
-        box = tab.one("#text").rect
-        assert whole == height and height - 80 < box["y"] + box["height"] < height
-        assert box["y"] - sum(tab.one("#conversations").rect[key] for key in ("y", "height")) < 20
-        tab.one("[aria-label='Toggle Sidebar']").click()
+        tab.toggle_settings()
         tab.write("#persona input, #persona textarea", "i like tea .")
         tab.send("do you like <b>tea</b> ?", 1)
         assert [tab.turns(i)[0] for i in (0, 1)] == ["do you like <b>tea</b> ?"] * 2
@@ -181,10 +236,8 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(plain_run, tmp_path):
         tab.reload(n_turns=4)
 
         # Tokens are coloured by what there is of them; a model without a run has no critic.
-        tab.one("[aria-label='Toggle Sidebar']").click()
-        found = opened.find_elements("css selector", "#colour label")
-        tab.wait_for(lambda: all(element.text for element in found), "that the sidebar is open")
-        labels = {element.text: element for element in found}
+        tab.toggle_settings()
+        labels = {element.text: element for element in opened.find_elements("css selector", "#colour label")}
         for label, seen in (("value", "#chat-0 .legend"), ("KL", "#chat-0 .legend"), ("value", "#chat-1 .missing")):
             labels[label].click()
             tab.wait_for(lambda seen=seen, label=label: label in tab.one(seen).text, label)
@@ -208,40 +261,99 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(plain_run, tmp_path):
     assert all(one.turns == ["do you like <b>tea</b> ?"] for one in (preference, up, correction))
 
 
-def test_pairs_are_judged_by_keys_and_a_correction_outlives_the_server(tmp_path):
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+def test_pairs_are_judged_by_keys_and_a_correction_outlives_the_server(opened, tmp_path):
     queue, feedback = tmp_path / "queue.jsonl", tmp_path / "feedback.jsonl"
     replies = [JudgedReply("m", "a"), JudgedReply("n", "b")]
     write_queue(queue, [QueuedReplies(str(i), [f"hello {i}"], replies) for i in range(3)])
     flags = ("--queue", str(queue), "--feedback", str(feedback))
     process, address = start_page(tmp_path, *flags)
-    with browser(tmp_path / "profile") as opened:
-        tab = Tab(opened)
+    tab = Tab(opened, address)
 
-        def press(*keys):
-            opened.switch_to.active_element.send_keys(*keys)
+    def press(*keys):
+        opened.switch_to.active_element.send_keys(*keys)
 
-        opened.get(address)
-        for number, keys in enumerate(("2", "\t\t\t\t\t\t\n")):  # the number of a reply; the button beneath it
-            tab.wait_for(lambda number=number: tab.turns(1) == [f"hello {number}", "b"], f"pair {number}")
-            assert [each.accessible_name for each in opened.find_elements("css selector", "[role=log], .option")] == [
-                "Reply 1", "Reply 1: This reply is better", "Reply 2", "Reply 2: This reply is better"
-            ]  # fmt: skip
-            tab.wait_for(lambda: opened.switch_to.active_element.get_attribute("id") == "conversations", "the focus")
-            press(keys)
-        tab.wait_for(lambda: tab.turns(0) == ["hello 2", "a"], "the last pair")
-        process.kill()
-        tab.opened.find_elements("css selector", "#chat-0 [aria-label=Edit]")[-1].click()
-        tab.write("textarea.edit-textarea", "nd {c}")
-        tab.one("#chat-0 [aria-label=Submit]").click()
-        tab.wait_for(lambda: "Connection to the server was lost" in tab.one("body").text, "that the server is gone")
-        process, _ = start_page(tmp_path, *flags, port=address.rpartition(":")[2])
-        tab.wait_for(lambda: "Not saved, since the server was gone: and {c}" in tab.one("#unsaved").text, "the text")
-        tab.wait_for(lambda: tab.turns(0) == ["hello 2", "a"], "the pair again")
-        tab.edit(0, "and {c}", "The correction was appended")
-        assert not tab.one("#unsaved").text
-        process.kill()
+    for number, keys in enumerate(("2", "\t\t\t\t\t\t\n")):  # the number of a reply; the button beneath it
+        tab.wait_for(lambda number=number: tab.turns(1) == [f"hello {number}", "b"], f"pair {number}")
+        assert [each.accessible_name for each in opened.find_elements("css selector", "[role=log], .option")] == [
+            "Reply 1", "Reply 1: This reply is better", "Reply 2", "Reply 2: This reply is better"
+        ]  # fmt: skip
+        tab.wait_for(lambda: opened.switch_to.active_element.get_attribute("id") == "conversations", "the focus")
+        press(keys)
+    tab.wait_for(lambda: tab.turns(0) == ["hello 2", "a"], "the last pair")
+    process.kill()
+    tab.opened.find_elements("css selector", "#chat-0 [aria-label=Edit]")[-1].click()
+    tab.write("textarea.edit-textarea", "nd {c}")
+    tab.one("#chat-0 [aria-label=Submit]").click()
+    tab.wait_for(lambda: "Connection to the server was lost" in tab.one("body").text, "that the server is gone")
+    process, _ = start_page(tmp_path, *flags, port=address.rpartition(":")[2])
+    tab.wait_for(lambda: "Not saved, since the server was gone: and {c}" in tab.one("#unsaved").text, "the text")
+    tab.wait_for(lambda: tab.turns(0) == ["hello 2", "a"], "the pair again")
+    tab.edit(0, "and {c}", "The correction was appended")
+    assert not tab.one("#unsaved").text
+    process.kill()
     assert [each.chosen for each in read_feedback(feedback)] == [1, 0, None]
+
+
+TEXT = f"<b>do</b> you like {'tea' * 40} ?"
+PAIR = QueuedReplies("0", [TEXT], [JudgedReply("m", "yes ."), JudgedReply("n", TEXT * 4)])
+REPLY = QueuedReplies("0", [TEXT, "yes .", "why ?"], [JudgedReply("m", TEXT)])
+STUDY = Study("Tea", TEXT, "How good is the reply?", 1, "I take part.", {1: "bad", 2: "", 3: "good"})
+
+
+def chat(tab):
+    tab.wait_until_ready()
+    tab.wait_until_usable()
+    tab.send(TEXT, 1)
+    tab.wait_until_usable()
+    tab.click("#chat-1 .option:first-child", "The preference was appended")
+    tab.toggle_settings()
+    tab.wait_until_usable(".sidebar")
+    tab.write("#persona input, #persona textarea", "i like tea .")
+    tab.toggle_settings()
+    tab.send("more", 1)
+    assert tab.turns(1)[-1] == "MORE twice"
+
+
+def talk_about_a_goal(tab):
+    tab.wait_until_ready()
+    tab.send(TEXT)
+    tab.wait_until_usable()
+    tab.write("#text textarea", "bye\n")
+    tab.wait_for(lambda: "Success: the goal is reached." in tab.one("#chat-0").text, "success")
+
+
+def judge_a_pair(tab):
+    tab.wait_for(lambda: len(tab.texts(".option")) == 2, "a pair")
+    tab.wait_until_usable()
+    tab.click("#chat-1 .option", "The preference was appended")
+
+
+def take_part_in_a_study(tab):
+    tab.wait_for(lambda: tab.texts("#begin"), "the start")
+    tab.wait_until_usable()
+    tab.write("#rater input, #rater textarea", "ann\n")
+    tab.wait_for(lambda: len(tab.texts(".option")) == 3, "a reply")
+    tab.wait_until_usable()
+    tab.click(".option", "Your answer was saved: 3: good.")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("build", "use"),
+    [
+        (lambda file: ChatPage(Chat([Echo("a"), Echo("b", "twice")], file), ["hi"]), chat),
+        (lambda file: TaskPage(Cafe), talk_about_a_goal),
+        (lambda file: JudgingPage(QueueJudging([PAIR], file)), judge_a_pair),
+        (lambda file: StudyPage(StudyJudging(STUDY, [REPLY], file)), take_part_in_a_study),
+    ],
+    ids=["chat", "task", "pairs", "study"],
+)
+def test_each_page_can_be_read_and_used_on_each_screen(opened, tmp_path, build, use, width, height, scheme):
+    with served_page(lambda: build(tmp_path / "feedback.jsonl")) as address:
+        tab = Tab(opened, address, width, height, scheme)
+        use(tab)
+        tab.wait_until_usable()
 
 
 # -- without one ------------------------------------------------------------------------------------------------------
