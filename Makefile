@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-offline demo-game test test-long test-portable test-trl test-vllm expected mutants benchmark check image reference docs sbom clean
+.PHONY: help install demo demo-offline demo-game test test-long test-portable test-extras test-vllm expected mutants benchmark check image reference docs sbom clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -43,14 +43,19 @@ test-portable: $(STAMP) ## Run the tests that compare numbers as on an old proce
 	$(OLD_CPU) $(BIN)/python -m pytest --numprocesses auto -m 'not long' tests/reference tests/invariants \
 	    tests/unit/functional tests/unit/rollouts
 
-TRL := .venv-trl
+EXTRAS := .venv-extras
 
-test-trl: ## Compare the losses of policies with those of TRL, in an environment of their own
-	$(PYTHON) -m venv $(TRL)
-	$(TRL)/bin/python -m pip install --quiet $(TORCH)
-	$(TRL)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' trl
-	$(TRL)/bin/python -c 'import trl'
-	$(TRL)/bin/python -m pytest tests/reference/test_trl.py
+test-extras: ## Run the tests that need TRL, AgileRL, MLflow, Trackio or bitsandbytes, in an environment of their own
+	$(PYTHON) -m venv $(EXTRAS)
+	$(EXTRAS)/bin/python -m pip install --quiet $(TORCH)
+	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,8bit,mlflow,trackio]' trl
+	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints.txt --no-deps --target $(EXTRAS)/agilerl \
+	    agilerl agilerl-arena tensordict pyvers lazy-loader
+	$(EXTRAS)/bin/python -c 'import bitsandbytes, mlflow, trackio, trl'
+	AGILERL_FOLDER=$(CURDIR)/$(EXTRAS)/agilerl OMP_NUM_THREADS=1 \
+	    $(EXTRAS)/bin/python -m pytest --numprocesses auto -k 'trl or real_run or 8_bit or other_code' \
+	    tests/reference/test_trl.py tests/reference/test_reward_trainer.py tests/benchmarks/test_benchmark.py \
+	    tests/unit/runs/test_experiment_trackers.py tests/invariants/test_memory_savers.py
 
 VLLM := .venv-vllm
 
@@ -93,4 +98,4 @@ sbom: $(STAMP) ## List the packages of .venv and their licences in sbom.json, in
 	$(BIN)/cyclonedx-py environment --output-reproducible --output-file sbom.json $(BIN)/python
 
 clean: ## Remove .venv and build leftovers
-	rm -rf $(VENV) $(TRL) $(VLLM) build dist site sbom.json *.egg-info
+	rm -rf $(VENV) $(EXTRAS) $(VLLM) build dist site sbom.json *.egg-info

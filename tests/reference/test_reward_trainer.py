@@ -29,7 +29,7 @@ STEPS = {
 
 
 def test_three_steps_are_those_of_trl(tmp_path):
-    trl = pytest.importorskip("trl", reason="needs trl")
+    trl = pytest.importorskip("trl", reason="TRL is compared in an environment of its own: make test-extras")
     datasets = pytest.importorskip("datasets")
     tokenizer = make_tokenizer()
     torch.manual_seed(0)

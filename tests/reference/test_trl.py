@@ -1,4 +1,4 @@
-"""Losses and gradients of GRPO's variants beside those of TRL's own trainers, on the same numbers (make test-trl)."""
+"""Losses and gradients of GRPO's variants beside those of TRL's own trainers (make test-extras)."""
 
 from collections import defaultdict
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from rl4dialog.algorithms.on_policy.critic_free import GRPO
 from rl4dialog.functional.losses import ClipRange
 from rl4dialog.functional.replies import Replies, ReplySamples
 
-pytest.importorskip("trl", reason="TRL is compared in an environment of its own: make test-trl")
+pytest.importorskip("trl", reason="TRL is compared in an environment of its own: make test-extras")
 
 LENGTHS, N_MAX = (5, 3, 1, 4), 5
 # Arguments of ours, and attributes of TRL's trainer. Where a name of TRL's means something else, both are written out.
