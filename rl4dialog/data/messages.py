@@ -70,13 +70,12 @@ def read_messages(
 
 def check_learned(message: Mapping[str, Any], row: Row, place: str) -> None:
     """Check that no key of the agent's message, or of its parts, says that it is learned less than others."""
-    parts = message.get("content")
+    usual, parts = ELSEWHERE["learned"], message.get("content")
     for each in (message, *(parts if isinstance(parts, list) else ())):
-        for name, usual in ELSEWHERE["learned"].items() if isinstance(each, Mapping) else ():
-            value = each.get(name)
-            if not is_empty(value) and value != usual:
+        for name in usual.keys() & each if isinstance(each, Mapping) else ():
+            if each[name] not in (None, usual[name]):
                 raise row.error(
-                    f"{place} has {name} {shown(value)}, but all replies are learned alike: remove the key if the "
+                    f"{place} has {name} {shown(each[name])}, but all replies are learned alike: remove the key if the "
                     "reply is not learned anyway (turns: last learns only the last one), or leave out the conversation"
                 )
 
@@ -297,13 +296,14 @@ def _content(
         if message.get(name):
             raise row.error(f"{place} has {name}: {cure}")
     _check_key(row, place, message, key)
-    content, keys = message[key], dict.fromkeys(name for name, value in message.items() if not is_empty(value))
+    content, objects = message[key], [message]
     if isinstance(content, list) and content and all(map(_is_text_part, content)):
-        keys |= {name: None for part in content for name, value in part.items() if not is_empty(value)}
+        objects += content
         content, also = "".join(part["text"] for part in content), (*also, "type", "text")
-    for name in keys:
-        if name not in (key, *also, *ELSEWHERE["learned"]):
-            row.unread[f"{name!r} of {column}"] = None
+    for each in objects:
+        for name, value in each.items():
+            if not (name == key or name in also or name in ELSEWHERE["learned"] or is_empty(value)):
+                row.unread[f"{name!r} of {column}"] = None
     if isinstance(content, str):
         return row.encodable(content, f"{key!r} of {place}")
     cures = {type(None): '; write "" if nothing was said', list: "; a list can only have parts of type text"}

@@ -141,7 +141,7 @@ def serving(model=None, api_key=None):
         port = listener.getsockname()[1]
         app = make_app(model or Echo(), "echo", Address("127.0.0.1", port), api_key)
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="secret", max_retries=0) as client:
             while not server.started:
