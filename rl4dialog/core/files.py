@@ -49,7 +49,7 @@ def read_regular(path: Path) -> bytes:
 def check_regular(path: Path) -> None:
     """Raise an `OSError` if a path is not a regular file, or does not exist."""
     if (kind := _special(path.stat().st_mode)) is not None:
-        raise OSError(f"it is {kind}; use a regular file")
+        raise OSError(f"{path.name} is {kind}; use a regular file")
 
 
 def _special(mode: int) -> str | None:

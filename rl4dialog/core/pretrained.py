@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 from rl4dialog.core.cache import cached_folder, find_cached
 from rl4dialog.core.downloads import cache_only_without_network, file_from_wheel
 from rl4dialog.core.errors import DataError, ModelError, RL4DialogError, nearest_hint
-from rl4dialog.core.files import file_hash
+from rl4dialog.core.files import check_regular, file_hash
 
 _logger = logging.getLogger(__name__)
 BUILTIN = "builtin/"
@@ -100,17 +101,23 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
 
     Messages begin with what is loaded, and end with a hint. For models, :func:`load_model` checks the weights too.
     """
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
     from transformers.utils import find_adapter_config_file
 
     failed = f"{what} {name!r} cannot be loaded"
     try:
         with cache_only_without_network(name):
             source = resolved_name(name)
+            files = [path for path in Path(source).glob("*") if path.exists() and not path.is_dir()]
+            for path in files:
+                check_regular(path)
             # transformers would add them to a model, whose weights are then frozen and not saved.
             if auto_class is not AutoTokenizer and find_adapter_config_file(source) is not None:
                 cure = "merge them into their model with merge_and_unload(), or move them out of the folder"
                 raise ModelError(f"it has adapters of peft (adapter_config.json); {cure}")
+            if kwargs.get("output_loading_info"):
+                weights = [path.stat().st_size for path in files if path.suffix in (".safetensors", ".bin")]
+                _check_size(auto_class, AutoConfig.from_pretrained(source, trust_remote_code=False), sum(weights))
             return auto_class.from_pretrained(source, trust_remote_code=False, **kwargs)
     except RL4DialogError as error:
         raise ModelError(f"{failed}: {error}") from error
@@ -217,6 +224,7 @@ def _some(keys: Iterable[str]) -> str:
     return f"{first} and {len(others)} more" if others else first
 
 
+_MOST_LAYERS = 2048
 CACHED = "gguf"
 """Cache category of converted files."""
 DTYPES = ("f32", "f16", "bf16", "q8_0")
@@ -277,11 +285,10 @@ def convert(path: Path, folder: Path) -> None:
 
 def read_gguf(path: Path) -> tuple[Any, Any, Any]:
     """Read tokenizer, config and float32 model of a file. Damaged files raise many different errors."""
-    from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
     where: dict[str, Any] = {"gguf_file": path.name, "trust_remote_code": False}
-    fields = GGUFReader(path).fields
+    fields = _whole_reader(path).fields
     tokenizer = AutoTokenizer.from_pretrained(path.parent, **where)
     _mend_pre_tokenizer(tokenizer, path, fields)
     config = AutoConfig.from_pretrained(path.parent, **where)
@@ -289,6 +296,7 @@ def read_gguf(path: Path) -> tuple[Any, Any, Any]:
         if key in fields:
             setattr(config, name, int(fields[key].contents()))
     auto_class: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    _check_size(auto_class, config, path.stat().st_size)
     with redirect_stderr(StringIO()):  # a progress bar
         model, info = auto_class.from_pretrained(
             path.parent, config=config, dtype="float32", output_loading_info=True, **where
@@ -296,6 +304,37 @@ def read_gguf(path: Path) -> tuple[Any, Any, Any]:
     check_weights(model, info, str(path))
     config.architectures, config.dtype = [type(model).__name__], "float32"
     return tokenizer, config, model
+
+
+def _whole_reader(path: Path) -> Any:
+    """A reader of a GGUF file that reads nothing beyond its end, where a count could let it read for ever."""
+    from gguf import GGUFReader
+
+    class WholeReader(GGUFReader):
+        def _get(self, offset: int, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
+            found = super()._get(offset, dtype, count, override_order)
+            if len(found) < count:
+                raise ValueError(f"it ends before {int(count):,} values that it announces at byte {int(offset):,}")
+            return found
+
+    return WholeReader(path)
+
+
+def _check_size(auto_class: Any, config: Any, n_bytes: int) -> None:
+    """Refuse a config of a larger model than the weights can be of, before memory is allocated for it.
+
+    Without weights on this disk, only the number of layers is checked, each of which is built.
+    """
+    from transformers import modeling_utils
+
+    for name, value in config.to_dict().items():
+        if isinstance(value, (int, float)) and value > _MOST_LAYERS and re.search("layer|block_|_blocks|expert", name):
+            raise ModelError(f"{name} in its config is {value:,}, but no model has more than {_MOST_LAYERS:,}")
+    if n_bytes:
+        with modeling_utils.torch.device("meta"):  # which allocates nothing
+            model = auto_class.from_config(config) if hasattr(auto_class, "from_config") else auto_class(config)
+        if (n := model.num_parameters()) > 8 * n_bytes:  # 1 bit each
+            raise ModelError(f"its config is of a model with {n:,} weights, too many for files of {n_bytes:,} bytes")
 
 
 def _mend_pre_tokenizer(tokenizer: Any, path: Path, fields: Mapping[str, Any]) -> None:

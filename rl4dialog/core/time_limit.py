@@ -1,12 +1,21 @@
-"""A time limit for code that might never return."""
+"""A time limit for code that might never return, and for regular expressions of users."""
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+PATTERN_S = 10.0
+"""Longest time that a regular expression may take on one text."""
+_TRIED = "import json, re, sys; pattern, text, flags = json.load(sys.stdin); re.sub(pattern, '', text, flags=flags)"
 
 # Seconds between further interruptions of a body that catches the first one.
 _AGAIN_S = 1.0
@@ -33,11 +42,31 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         if is_running:
             raise TimeIsUp
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    before, began = signal.signal(signal.SIGALRM, ring), time.monotonic()
+    outer_s, again_s = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
     try:
         yield
     finally:
         is_running = False
+        left_s = max(outer_s - (time.monotonic() - began), 1e-3) if outer_s else 0.0  # of a limit around this one
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, left_s, again_s)
+
+
+def matched(function: Callable[..., T], pattern: str, text: str, *others: Any, flags: int = 0) -> T:
+    """Result of a function of ``re``, such as ``re.search``, called with these arguments; `others` are before the text.
+
+    A pattern such as ``(a+)+$`` takes a time exponential in the text: after `PATTERN_S` seconds, a `TimeoutError`.
+    Outside the main thread nothing interrupts it, so it is tried in another process first.
+    """
+    try:
+        if threading.current_thread() is not threading.main_thread() and {*pattern} & {*"*+}"}:
+            given = json.dumps([pattern, text, flags])
+            command = [sys.executable, "-I", "-S", "-c", _TRIED]
+            subprocess.run(command, input=given.encode(), capture_output=True, timeout=PATTERN_S)
+        with time_limit(PATTERN_S):
+            return function(pattern, *others, text, flags=flags)
+    except (TimeIsUp, subprocess.TimeoutExpired):
+        what = f"the pattern {pattern!r} takes more than {PATTERN_S:g} s for a text of {len(text):,} characters"
+        raise TimeoutError(f"{what}; write it without repetitions of repetitions, such as (a+)+") from None

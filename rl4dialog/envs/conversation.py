@@ -13,6 +13,7 @@ import numpy as np
 from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError, raised
 from rl4dialog.core.partner_replies import checked_outcome, checked_reply
 from rl4dialog.core.protocols import Partner
+from rl4dialog.core.time_limit import matched
 from rl4dialog.core.types import (
     AGENT,
     LABELS,
@@ -53,7 +54,7 @@ class ConversationRules:
 
     def ends(self, side: Literal["agent", "partner"], text: str) -> bool:
         """Whether the conversation ends after this utterance of one side."""
-        return any(re.search(pattern, text) for pattern in self.end_when.get(side, ()))
+        return any(_matched(re.search, pattern, text) for pattern in self.end_when.get(side, ()))
 
     def heard(
         self, text: str, frame: Frame, tokenizer: PreTrainedTokenizerBase, ids: Sequence[int] | None = None
@@ -64,7 +65,7 @@ class ConversationRules:
         """
         shown = text
         for pattern in self.end_when.get("partner", ()):
-            shown = re.sub(pattern, lambda match: " " if match[0] else "", shown)
+            shown = _matched(re.sub, pattern, shown, lambda match: " " if match[0] else "")
         for markup in frame.markup:
             shown = shown.replace(markup, " ")
         if shown != text:
@@ -75,6 +76,13 @@ class ConversationRules:
             if len(all_ids) > limit:
                 shown, ids = str(tokenizer.decode(list(all_ids[:limit]), skip_special_tokens=True)).strip(), None
         return shown, ids
+
+
+def _matched(function: Callable[..., Any], pattern: str, text: str, *others: Any) -> Any:
+    try:
+        return matched(function, pattern, text, *others)
+    except TimeoutError as error:
+        raise PartnerError(f"env.args.end_when: {error}") from None
 
 
 class Conversation:

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from rl4dialog.core.errors import ConfigError, DataError, shown
 from rl4dialog.core.protocols import Partner
+from rl4dialog.core.time_limit import matched
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.tasks.turn_goals import GoalChoice, chosen_goals
 from rl4dialog.text.words import content_words
@@ -206,7 +207,7 @@ class RulesPartner(Partner):
 
     def reply(self, history: list[str]) -> PartnerReply:
         for rule in self._rules:
-            if (match := re.search(rule["pattern"], history[-1], re.IGNORECASE)) is not None:
+            if (match := matched(re.search, rule["pattern"], history[-1], flags=re.IGNORECASE)) is not None:
                 texts = _as_list(rule.get("replies"))
                 text = _with_groups(self._random.choice(texts), match) if texts else None
                 return PartnerReply(text, reward=rule.get("reward", 0.0), leaves=rule.get("leaves", False))

@@ -12,6 +12,7 @@ from pydantic import Field
 from rl4dialog.core.arguments import Count, NonNegativeInt
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.protocols import RewardFunction, SentenceRewardFunction
+from rl4dialog.core.time_limit import matched
 from rl4dialog.scores.adapters import MetricReward
 from rl4dialog.scores.base import Batch, ReplyMetric
 from rl4dialog.scores.diversity import repetition
@@ -123,14 +124,13 @@ class RegexReward(SentenceRewardFunction):
 
     def __init__(self, pattern: str, full: bool = False) -> None:
         try:
-            self._pattern = re.compile(pattern)
+            re.compile(pattern)
         except re.error as error:
             raise ConfigError(f"reward 'regex': {pattern!r} is not a valid regular expression: {error}") from error
-        self._full = full
+        self._pattern, self._full = pattern, full
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
-        match = self._pattern.fullmatch if self._full else self._pattern.search
-        return float(match(gen_text) is not None)
+        return float(matched(re.fullmatch if self._full else re.search, self._pattern, gen_text) is not None)
 
 
 class LengthPenalty(SentenceRewardFunction):

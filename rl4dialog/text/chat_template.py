@@ -84,6 +84,9 @@ class ChatTemplate:
 
     def render(self, messages: list[Message], reply_comes: bool) -> str:
         """Format messages, with the beginning of a reply if one comes; errors of the template are passed on."""
+        from rl4dialog.text.bounded_templates import bound_templates
+
+        bound_templates()
         source = _clock(self._start) + self._tokenizer.get_chat_template() if self.reads_clock else None
         options: Any = {"tokenize": False, "add_generation_prompt": reply_comes}
         return str(self._tokenizer.apply_chat_template(messages, chat_template=source, **options))

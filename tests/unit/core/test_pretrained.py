@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,32 @@ def test_layers_that_lack_are_named_and_unused_ones_a_warning(folder, caplog):
     assert "does not use (model.layers.1.input_layernorm.weight and 8 more)" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers in its config is 1,000,000,000, but no model has more than"),
+        ({"hidden_size": 10**6, "intermediate_size": 10**6}, r"a model with [\d,]+ weights, too many for files of"),
+        ({"vocab_size": 10**11}, r"a model with [\d,]+ weights, too many for files of [\d,]+ bytes"),
+    ],
+)
+def test_a_config_of_a_larger_model_than_the_weights_is_refused_before_it_is_built(folder, changed, message):
+    change_config(folder, **changed)
+    for new_head in (False, True):
+        with pytest.raises(ModelError, match=message):
+            load(folder, new_head=new_head)
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "model-2.safetensors"])
+def test_a_pipe_among_the_files_of_a_model_is_named_and_links_to_a_cache_are_read(folder, tmp_path, name):
+    (folder / "model.safetensors").rename(tmp_path / "blob")
+    (folder / "model.safetensors").symlink_to(tmp_path / "blob")
+    load(folder)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(ModelError, match=f"{name} is a named pipe; use a regular file"):
+        load(folder)
+
+
 @pytest.mark.parametrize("new_head", [False, True])
 def test_a_missing_weight_is_named(folder, new_head):
     change_weights(folder, lambda weights: weights.pop(QUERY))
@@ -297,6 +324,27 @@ def test_a_damaged_file_is_named(tmp_path):
         os.truncate(path, kept)
         with pytest.raises(ModelError, match=r"model.gguf cannot be read as a GGUF model .*half downloaded"):
             folder_of_gguf(path)
+
+
+_KEY = struct.pack("<Q", 1) + b"k"
+
+
+@pytest.mark.parametrize(
+    ("n_tensors", "n_keys", "content"),
+    [
+        (0, 2**61, _KEY + struct.pack("<II", 4, 1)),
+        (2**61, 0, b""),
+        (0, 1, _KEY + struct.pack("<IIQ", 9, 0, 2**61) + bytes(100)),  # an array of bytes
+        (0, 1, _KEY + struct.pack("<IIQIQ", 9, 9, 1, 6, 2**61) + bytes(100)),  # an array in an array
+        (0, 1, _KEY + struct.pack("<IQ", 8, 2**61)),  # a text
+        (1, 0, _KEY + struct.pack("<I", 2**31)),  # dimensions
+    ],
+)
+def test_counts_beyond_the_end_of_a_file_are_not_followed(tmp_path, n_tensors, n_keys, content):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, n_tensors, n_keys) + content)
+    with pytest.raises(ModelError, match=r"as a GGUF model \(it ends before [\d,]+ values that it announces at byte"):
+        folder_of_gguf(path)
 
 
 def test_files_that_are_no_models_are_named(tmp_path):

@@ -1,17 +1,20 @@
 """A limit interrupts what waits and what swallows it."""
 
+import re
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from rl4dialog.core import time_limit as module
-from rl4dialog.core.time_limit import TimeIsUp, time_limit
+from rl4dialog.core.time_limit import TimeIsUp, matched, time_limit
 
 
 def test_body_that_waits_is_interrupted_and_one_in_time_is_not():
     before = signal.getsignal(signal.SIGALRM)
+    signal.setitimer(signal.ITIMER_REAL, 0)  # the limit of the test itself
     with pytest.raises(TimeIsUp), time_limit(0.05):
         threading.Event().wait()
     assert signal.getsignal(signal.SIGALRM) is before
@@ -34,6 +37,40 @@ def test_body_that_swallows_everything_is_interrupted_again(monkeypatch):
                 time.sleep(600)
             except BaseException:
                 n_swallowed += 1
+
+
+def test_limit_around_another_one_stays():
+    began = time.monotonic()
+    with pytest.raises(TimeIsUp), time_limit(0.1):
+        with pytest.raises(TimeIsUp), time_limit(0.01):
+            threading.Event().wait()
+        with time_limit(600):
+            pass
+        threading.Event().wait(600)
+    assert time.monotonic() - began < 600
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.parametrize(("function", "others"), [(re.search, ()), (re.fullmatch, ()), (re.sub, ("-",))])
+def test_pattern_has_a_limit_in_every_thread(monkeypatch, in_thread, function, others):
+    def found(pattern, text):
+        try:
+            return matched(function, pattern, text, *others, flags=re.IGNORECASE)
+        except TimeoutError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def call(*given):
+            return pool.submit(found, *given).result() if in_thread else found(*given)
+
+        own = function("B+", *others, "abbc\ud800", flags=re.IGNORECASE)
+        assert str(call("B+", "abbc\ud800")) == str(own)
+        monkeypatch.setattr(module, "PATTERN_S", 0.3)
+        assert call("(a+|b)+c", "a" * 60 + "!") == (
+            "the pattern '(a+|b)+c' takes more than 0.3 s for a text of 61 characters; write it without repetitions of "
+            "repetitions, such as (a+)+"
+        )
 
 
 def test_other_threads_have_no_limit():

@@ -126,7 +126,7 @@ def test_zip_with_a_false_size_is_not_unpacked_beyond_it(tmp_path):
 
 def test_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.zip")
-    with pytest.raises(DataError, match=r"pipe\.zip cannot be read: it is a named pipe; use a regular file"):
+    with pytest.raises(DataError, match=r"pipe\.zip cannot be read: pipe.zip is a named pipe; use a regular file"):
         read_lines(tmp_path / "pipe.zip")
     with pytest.raises(DataError, match=r"pipe\.zip is neither a folder nor an archive"):
         list(walk_files(tmp_path / "pipe.zip", lambda name: True))

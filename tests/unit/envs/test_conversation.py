@@ -1,5 +1,6 @@
 """Who speaks first, what is shown, what references are for, and when a conversation ends."""
 
+import re
 import subprocess
 import sys
 
@@ -8,12 +9,13 @@ import pytest
 import torch
 from tiny import make_env, make_tokenizer
 
-from rl4dialog.core.errors import DataError
+from rl4dialog.core import time_limit
+from rl4dialog.core.errors import DataError, PartnerError
 from rl4dialog.core.protocols import ConversationReward, RewardFunction
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.envs.conversation import OutsidePartner
+from rl4dialog.envs.conversation import ConversationRules, OutsidePartner
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.scripted import ReplayPartner, RulesPartner, ScriptedPartner
@@ -163,6 +165,16 @@ def test_end_and_its_cause(settings, said, ended_by):
     assert overs == [False] * (len(said) - 1) + [True], "partner's last word included"
     dialogue = talk.dialogues.seen[-1][0]
     assert dialogue.ended_by == ended_by and dialogue.texts(AGENT) == said
+
+
+@pytest.mark.parametrize("side", ["agent", "partner"])
+@pytest.mark.parametrize("pattern", [r"(w+|w)+\d$", r"(\w*)*\d$"])
+def test_pattern_that_takes_for_ever_is_named(monkeypatch, side, pattern):
+    monkeypatch.setattr(time_limit, "PATTERN_S", 0.05)
+    rules = ConversationRules(end_when={side: [pattern]})
+    with pytest.raises(PartnerError, match=rf"env\.args\.end_when: the pattern {re.escape(repr(pattern))} takes more"):
+        rules.ends(side, "w" * 40 + "!")
+    assert rules.ends(side, "w1")
 
 
 def test_sign_of_the_end_is_not_shown_and_text_beside_it_is():
