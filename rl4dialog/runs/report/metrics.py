@@ -123,11 +123,11 @@ def student_interval(value: float, *groups: Values) -> Interval | None:
     """Student's t interval of a number whose variance is the sum of those of the means of independent groups of values.
 
     With one group, this is the interval of a mean; with two, that of a difference of means (Welch 1947, doi
-    10.1093/biomet/34.1-2.28). There is none if a group has a single value, or an infinite one, or if no group varies: a
-    few equal values do not show their spread. Ignores NaN.
+    10.1093/biomet/34.1-2.28). There is none if a group has a single value, or if no group varies: a few equal values
+    do not show their spread. Ignores NaN.
     """
     known = [np.asarray(values, float)[~np.isnan(values)] for values in groups]
-    if min(map(len, known)) < 2 or not all(np.isfinite(each).all() for each in known):
+    if min(map(len, known)) < 2:
         return None
     # Equal values have no variance, although that of their rounded mean may be above 0.
     spread = [float(np.std(each, ddof=1)) if np.ptp(each) > 0 else 0.0 for each in known]
@@ -182,7 +182,7 @@ class MetricChange:
     def is_constant(self) -> bool:
         """Whether the change is no more than rounding."""
         size = 1.0 if self.after is None else max(1.0, abs(self.after.value))
-        return self.difference is not None and abs(self.difference.value) <= ROUNDING * size < math.inf
+        return self.difference is not None and abs(self.difference.value) <= ROUNDING * size
 
     @property
     def effect(self) -> str:
