@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from rl4dialog.core.errors import ModelError, RewardError
@@ -18,12 +19,13 @@ class Echo:
     generation_kwargs: Mapping[str, Any] = {"top_k": 5}
     beta: float | None = None
     persona: str | None = None
+    max_prompt_tokens = 1000
 
     def __init__(self, name="echo", ending=""):
         self.name, self._ending = name, ending
         self.asked = []
         self.reward_fails, self.knows_tokens = False, True
-        self.fails_with = None
+        self.fails_with = self.reads = None
 
     def stream(self, prompt, seed=None, beta=None, **generation_kwargs):
         self.asked.append((prompt, seed, generation_kwargs | ({} if beta is None else {"beta": beta})))
@@ -36,8 +38,8 @@ class Echo:
             yield PartialReply(" ".join(words[:n]), tuple(range(n)), False)
         yield PartialReply("" if words == ["SILENCE"] else " ".join(words), tuple(range(len(words))), True, True)
 
-    def n_prompt_tokens(self, prompt):
-        return len(prompt.split())
+    def read(self, prompt):
+        return self.reads or SimpleNamespace(prompt_ids=[0] * len(prompt.split()), n_dropped=0, n_cut=0)
 
     def score(self, prompt, reply, meta_info, on_error="raise"):
         parts = {"length": [float(len(reply))], "history": [len(meta_info["history"])]}

@@ -44,7 +44,7 @@ from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER, check_is_run, i
 from rl4dialog.runs.trust import refuse_code
 from rl4dialog.scores.scoring import ReplyScores
 from rl4dialog.text.chat_template import ChatTemplate
-from rl4dialog.text.prompts import encode_prompt, encode_reply
+from rl4dialog.text.prompts import History, encode_reply, with_turns
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.conversations import build_conversing
@@ -404,13 +404,18 @@ class LoadedPolicy(Assembly):
         return scorer.score(batch, self.config.n_iters or 1)
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, truncated as in training.
+        """Token ids of a prompt, truncated as in training."""
+        return self.read(prompt).prompt_ids
+
+    def read(self, prompt: str) -> History:
+        """What the model reads of a prompt, which is truncated as in training.
 
         If the run's algorithm conditions on returns, a prompt that begins with none asks for the target return.
         """
         lengths = self.lengths
         prompt = asking(prompt, return_prefix(self.config), self.dialogue_format, lengths.turn_end)
-        return encode_prompt(self.tokenizer, prompt, lengths.prompt, lengths.truncation_side, lengths.turn_end)
+        turns = with_turns(prompt, lengths.turn_end)
+        return History(self.tokenizer, turns, lengths.prompt, lengths.truncation_side)
 
     def _per_token(
         self,

@@ -1,8 +1,8 @@
 """An OpenAI-compatible server for one model: chat completions, whole and as server-sent events, and the list of models.
 
-Settings that the server does not support are refused unless they have the value that changes nothing. One reply is
-generated at a time, in a separate thread; other requests wait for their turn. An answer that is cancelled, because its
-client left, ends after the token in progress.
+Settings that the server does not support are refused unless they have the value that changes nothing. Requests are read
+in one thread, and one reply at a time is generated in another; other requests wait for their turn. An answer that is
+cancelled, because its client left, ends after the token in progress.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from rl4dialog.policies.generation import MIN_TEMPERATURE, NOT_IN_CONVERSATIONS,
 from rl4dialog.serving.chat import ChatAgent
 from rl4dialog.serving.server import Address, App, PageGuard
 
+# A request with more characters per token of the longest prompt, and more at all, is refused before it is tokenized.
+_FAR_BEYOND, _SHORT = 64, 20_000
 _MAX_CHOICES, _MAX_STOPS, _MAX_STOP_LENGTH = 16, 4, 1000  # 4 is OpenAI's
 # Keys about bookkeeping, and keys with the values that change nothing.
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
@@ -100,6 +102,7 @@ class ChatRequest(NamedTuple):
     stop: tuple[str, ...]  # texts before which a reply ends
     seed: int | None
     generation_kwargs: dict[str, Any]  # overrides of the model's sampling settings
+    n_dropped: int = 0  # oldest messages that the model does not read
 
 
 def parse_request(body: bytes, model: ChatAgent, name: str) -> ChatRequest:
@@ -112,6 +115,9 @@ def parse_request(body: bytes, model: ChatAgent, name: str) -> ChatRequest:
     if asked.stream_options is not None and not asked.stream:
         raise ApiError("stream_options works only with stream: true", param="stream_options")
     stop = tuple(asked.stop or ())
+    n_characters, limit = sum(len(str(said.get("content"))) for said in asked.messages), model.max_prompt_tokens
+    if n_characters > max(_FAR_BEYOND * limit, _SHORT):
+        raise _too_long(f"the messages have {n_characters:,} characters", limit)
     kwargs = _generation_kwargs(asked)
     try:
         GenerationSettings.from_kwargs({**model.generation_kwargs, **kwargs}, only_sampling=NOT_IN_CONVERSATIONS)
@@ -120,11 +126,20 @@ def parse_request(body: bytes, model: ChatAgent, name: str) -> ChatRequest:
         if row.unread:
             raise row.error(f"{' and '.join(row.unread)}: unknown key, which this server does not support; remove it")
         prompt, _ = render_messages(messages, row, model.dialogue_format, model.persona or "")
-        n_prompt_tokens = model.n_prompt_tokens(prompt)
+        read = model.read(prompt)
     except RL4DialogError as error:
         raise ApiError(str(error), param="messages" if isinstance(error, DataError) else None) from error
+    n_tokens = len(read.prompt_ids)
+    if read.n_cut:
+        raise _too_long(f"the last message alone needs {n_tokens + read.n_cut:,} tokens", limit)
     includes = asked.stream_options is not None and asked.stream_options.include_usage
-    return ChatRequest(prompt, n_prompt_tokens, asked.n or 1, bool(asked.stream), includes, stop, asked.seed, kwargs)
+    sampled = asked.seed, kwargs
+    return ChatRequest(prompt, n_tokens, asked.n or 1, bool(asked.stream), includes, stop, *sampled, read.n_dropped)
+
+
+def _too_long(what: str, limit: int) -> ApiError:
+    text = f"{what}, but the model reads at most {limit:,} tokens; shorten the conversation"
+    return ApiError(text, param="messages", code="context_length_exceeded")
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -221,7 +236,7 @@ class Completions:
             _choice(index, piece.finish_reason, message={"role": "assistant", "content": piece.text, "refusal": None})
             for index, piece in last.items()
         ]
-        return {**self._head("chat.completion"), "choices": choices, "usage": _usage(request, last)}
+        return {**self._head("chat.completion", request), "choices": choices, "usage": _usage(request, last)}
 
     async def events(self, request: ChatRequest) -> AsyncIterator[str]:
         """Yield the answer to a request as server-sent events. An error is an event, too.
@@ -246,7 +261,7 @@ class Completions:
             generating.cancel()
 
     async def _events(self, request: ChatRequest) -> AsyncIterator[str]:
-        head, last, sent = self._head("chat.completion.chunk"), dict[int, Piece](), ""
+        head, last, sent = self._head("chat.completion.chunk", request), dict[int, Piece](), ""
 
         def event(index: int, delta: dict[str, str], finish_reason: str | None = None) -> str:
             return _event({**head, "choices": [_choice(index, finish_reason, delta=delta)]})
@@ -291,8 +306,9 @@ class Completions:
                     _logger.exception("a reply failed")
                     raise ApiError(f"{type(error).__name__}: {error}", 500) from error
 
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self._name}
+    def _head(self, kind: str, request: ChatRequest) -> dict[str, Any]:
+        head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self._name}
+        return head | ({"dropped_messages": request.n_dropped} if request.n_dropped else {})
 
 
 def _choice(index: int, finish_reason: str | None, **content: dict[str, Any]) -> dict[str, Any]:
@@ -336,6 +352,7 @@ def make_app(model: ChatAgent, name: str, address: Address, api_key: str | None 
     from starlette.routing import Route
 
     completions = Completions(model, name)
+    reading = ThreadPoolExecutor(max_workers=1, thread_name_prefix="requests")
     listed = {"id": name, "object": "model", "created": 0, "owned_by": "rl4dialog"}
 
     def failed(request: Request, error: Exception) -> Response:
@@ -357,7 +374,8 @@ def make_app(model: ChatAgent, name: str, address: Address, api_key: str | None 
 
     async def chat(request: Request) -> Response:
         check_key(request)
-        asked = parse_request(await request.body(), model, name)
+        loop, body = asyncio.get_running_loop(), await request.body()
+        asked = await loop.run_in_executor(reading, parse_request, body, model, name)
         if asked.stream:
             return StreamingResponse(completions.events(asked), media_type="text/event-stream")
         answer = asyncio.create_task(completions.whole(asked))

@@ -25,6 +25,7 @@ from rl4dialog.inference.loading import LoadedPolicy, check_learns_v
 from rl4dialog.policies.answering import PartialReply, stream_reply
 from rl4dialog.policies.generation import GenerationSettings, TokenDetails, without_beams
 from rl4dialog.scores.scoring import ReplyScores
+from rl4dialog.text.prompts import History
 
 _logger = logging.getLogger(__name__)
 _RATINGS = {1: "up", -1: "down"}
@@ -89,8 +90,13 @@ class ChatAgent:
                 return
             yield part
 
-    def n_prompt_tokens(self, prompt: str) -> int:
-        return len(self._loaded.prompt_ids(prompt))
+    @property
+    def max_prompt_tokens(self) -> int:
+        return self._loaded.lengths.prompt
+
+    def read(self, prompt: str) -> History:
+        """What the model reads of a prompt."""
+        return self._loaded.read(prompt)
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
         """Compute the run's reward of one reply and its parts, without references and partner."""

@@ -198,7 +198,7 @@ class History:
         self._tokenizer, self._encoder = tokenizer, encoder_of(tokenizer)
         self._max_length, self._frame, self._max_utterances = max_length, frame, max_utterances
         self.prompt = prompt if isinstance(prompt, Prompt) else Prompt([PromptTurn("", prompt)], agent_opening=None)
-        self.n_dropped = 0
+        self.n_dropped = self.n_cut = 0  # utterances without a place, and tokens of one that had none whole
         self._utterances: list[_Utterance] = []
         self._set_opening(self.prompt.opening, self.prompt.turns[0] if self.prompt.turns else None)
         for i, turn in enumerate(self.prompt.turns):
@@ -333,6 +333,7 @@ class History:
                 f"a prompt's beginning, such as a persona or system message, has {len(self._opening)} tokens, which "
                 f"leaves no room for a turn in max_prompt_length: {max_length}; raise it, or shorten the beginning"
             )
+        self.n_cut += max(n_excess, 0)
         ids = [id for said in self._utterances for id in said.ids]
         self._utterances = [_Utterance(ids[max(n_excess, 0) :], self._utterances[0].turn, self._utterances[0].closing)]
 
@@ -345,7 +346,9 @@ class History:
         """Cut the end of the prompt, except what the tokenizer adds to every text."""
         if len(self._last_ids) >= max_length:
             self._last_ids = []
-        ids = self.prompt_ids[: max_length - len(self._last_ids)]
+        whole = self.prompt_ids
+        ids = whole[: max_length - len(self._last_ids)]
+        self.n_cut += len(whole) - len(ids)
         n = len(self._opening)
         self._opening, self._utterances = ids[:n], [_Utterance(ids[n:], PromptTurn("", ""))]
 

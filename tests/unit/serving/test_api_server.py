@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import product
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -114,7 +115,7 @@ def test_body_that_is_no_request_is_refused(body, words):
         ({"stop": 3}, r"invalid: stop: input should be a valid list, got 3"),
         ({"stop": list("abcde")}, r"invalid: stop: list should have at most 4 items"),
         ({"stop": "a" * 1001}, r"invalid: stop\[0\]: string should have at most 1000 characters"),
-        ({"temperature": 1e-39}, "temperature must be at least 1e-15, or 0 for the most likely token, not 1e-39"),
+        ({"temperature": 1e-39}, "temperature must be at least 0.01, or 0 for the most likely token, not 1e-39"),
         ({"stream_options": {}}, "works only with stream: true"),
         ({"tools": [{"type": "function"}]}, "tools is not supported"),
         ({"logprobs": True}, "logprobs is not supported"),
@@ -128,6 +129,28 @@ def test_request_that_cannot_be_answered_is_refused(keys, words):
     assert raised.value.status == 400 and body["type"] == "invalid_request_error"
     assert re.search(words, body["message"]), body["message"]
     assert body["param"] == next(iter(keys))
+
+
+@pytest.mark.parametrize(
+    ("n_letters", "limit", "n_cut", "words"),
+    [
+        (20_001, 8, 0, "the messages have 20,001 characters, but the model reads at most 8 tokens"),
+        (70_000, 1000, 0, "the messages have 70,000 characters, but the model reads at most 1,000 tokens"),
+        (9, 8, 3, "the last message alone needs 11 tokens, but the model reads at most 8 tokens"),
+    ],
+)
+def test_what_the_model_cannot_read_is_refused_before_it_is_tokenized(n_letters, limit, n_cut, words):
+    model = Echo()
+    model.max_prompt_tokens = limit
+    if n_cut:
+        model.reads = SimpleNamespace(prompt_ids=[0] * limit, n_dropped=1, n_cut=n_cut)
+    else:
+        model.read = None  # which is not called
+    body = json.dumps({"model": "echo", "messages": said(f"user: {'a' * n_letters}")}).encode()
+    with pytest.raises(ApiError, match=words) as raised:
+        parse_request(body, model, "echo")
+    error = raised.value.body()["error"]
+    assert (raised.value.status, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
 
 
 openai = pytest.importorskip("openai", reason="needs openai, a part of rl4dialog[dev]")
@@ -281,6 +304,30 @@ class Slow(Echo):
                 yield part
         finally:
             self.n_running -= 1
+
+
+def test_messages_that_the_model_does_not_read_are_counted_in_the_answer():
+    model = Echo()
+    with serving(model) as client:
+        for n in (0, 2):
+            model.reads = SimpleNamespace(prompt_ids=[0], n_dropped=n, n_cut=0)
+            answers = [ask(client, "a", "b", "c"), *ask(client, "a", "b", "c", stream=True)]
+            assert len(answers) > 2 and {answer.model_dump().get("dropped_messages", 0) for answer in answers} == {n}
+
+
+def test_others_are_answered_while_a_prompt_is_read():
+    model, listed = Echo(), threading.Event()
+
+    def read(prompt):
+        assert listed.wait(60)
+        return Echo().read(prompt)
+
+    model.read = read
+    with serving(model) as client, ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(ask, client, "a b")
+        assert client.models.list().data
+        listed.set()
+        assert slow.result().choices[0].message.content == "A B"
 
 
 def test_concurrent_requests_are_answered_one_after_the_other():

@@ -44,12 +44,14 @@ def test_persona_stays_while_the_oldest_turns_go_whole(name, kind):
     seen = set()
     for max_length in range(n_max, len(opening), -1):
         try:
-            ids = encode_prompt(form.tokenizer, whole, max_length)
+            read = History(form.tokenizer, whole, max_length)
         except DataError:
             break
+        ids = read.prompt_ids
+        assert ids == encode_prompt(form.tokenizer, whole, max_length)
         n = next((n for n in range(1, 6) if ids == kept(form, whole, n)), 0)
         seen.add(n)
-        assert len(ids) <= max_length
+        assert len(ids) <= max_length and (read.n_dropped, read.n_cut > 0) == (5 - (n or 1), n == 0)
         start = len(opening) - 2  # the whitespace after it is encoded with the text
         assert ids[:start] == opening[:start]
     assert seen >= ({1, 3, 5} if name != "eou" else {1, 2, 3, 4, 5}), "0: the last turn alone, cut"
@@ -65,9 +67,9 @@ def test_turn_too_long_alone_loses_its_beginning_and_keeps_its_markup(name):
     form = built(name, "byte_level")
     persona = None if name == "gemma" else "i am kind"
     prompt = form.dialogue.prompt(["i like tea and the sea and you", "no", "i like tea " * 40 + "at 7"], persona)
-    ids = encode_prompt(form.tokenizer, prompt, 100)
-    text = decoded(form.tokenizer, ids)
-    assert len(ids) == 100
+    read = History(form.tokenizer, prompt, 100)
+    text = decoded(form.tokenizer, read.prompt_ids)
+    assert len(read.prompt_ids) == 100 and read.n_cut == len(kept(form, prompt, 1)) - 100
     assert text.startswith("".join(prompt.later_opening)) and text.endswith(f"at 7{prompt.turns[-1].closing}")
 
 
@@ -159,7 +161,7 @@ def test_rollouts_evaluations_chats_and_examples_read_the_same(is_plain):
     evaluator = types.SimpleNamespace(_texts=types.SimpleNamespace(lengths=lengths))
     ids = env.state.prompt_ids
     assert len(ids) <= P and decoded(form.tokenizer, ids).endswith(f"{SAID[-1]} <EOU>")
-    assert ids == LoadedPolicy.prompt_ids(loaded, sample.prompt_or_input_text)
+    assert ids == LoadedPolicy.read(loaded, sample.prompt_or_input_text).prompt_ids
     assert ids == example["input_ids"][: -len([id for id in example["labels"] if id >= 0])]
     assert evaluation.Evaluator._prompts(evaluator, policy, [sample]) == [ids]
 
