@@ -12,11 +12,11 @@ from typing import Annotated
 
 import script
 from pydantic import Field, TypeAdapter, ValidationError
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.config_blocks import Block
+from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.own_process import run_command, train_arguments
