@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Sample
-from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.rollouts.conversation_log import CONVERSATIONS_WITH_DROPS, CUT_REPLIES, REPLIES
@@ -157,38 +157,23 @@ def evaluations(subject: Subject) -> Finding:
 
 
 def chat_template(subject: Subject) -> Finding:
-    """Check that the chat template produced the prompts, and only appends when a conversation grows."""
+    """Check that prompts and labels are what the template writes, and that it only appends to a conversation."""
     if not _has_chat_format(subject):
         raise NotApplicable("the datapool's format is not chat_template")
-    written = [sample for sample in _some_samples(subject) if (sample.meta_data or {}).get("history")]
-    if not written:
+    pool, env = subject.data.pools["train"], subject.config.env
+    form, template = pool.dialogue_format, ChatTemplate(subject.tokenizer)
+    if form is None or form.name != "chat_template":
         return Finding("fail", "no prompt contains a conversation", "the datapool ignores format: chat_template")
-    form = subject.data.pools["train"].dialogue_format
-    if form is not None and form.faults:
+    try:
+        pool.frame()
+    except DataError as error:
+        # In later turns the environment's prompts would differ from the template's.
+        level = "fail" if env is not None and env.args.max_turns > 1 else "warn"
+        return Finding(level, "; ".join([*form.faults, str(error)]), "for several turns, use a template that appends")
+    if form.faults:
         return Finding("warn", "; ".join(form.faults), "what is learned is not all that the template writes")
-    template = ChatTemplate(subject.tokenizer)
-    said = "What-the-user-said"
-    end = template.render(chat_messages([said]), True).rpartition(said)[2]  # between a message and the reply to it
-    if other := next((sample for sample in written if not sample.prompt_or_input_text.endswith(end)), None):
-        tail = f"prompt {other.id!r} ends with {other.prompt_or_input_text[-40:]!r}"
-        advice = "the datapool ignores format: chat_template, or its prompts are already formatted"
-        return Finding("fail", f"the template ends prompts with {end!r}, but {tail}", advice)
-    # The longest conversation of the data, its reply, and one more message.
-    histories = [(sample.meta_data or {})["history"] for sample in written]
-    longest, history = max(zip(written, histories, strict=True), key=lambda each: len(each[1]))
-    messages = chat_messages([*history, longest.references[0], history[0]])
-    for n in range(1, len(messages)):
-        before = template.render(messages[:n], messages[n]["role"] == "assistant")
-        if not template.render(messages[: n + 1], False).startswith(before):
-            env = subject.config.env
-            # In later turns the environment's prompts would differ from the template's.
-            level = "fail" if env is not None and env.args.max_turns > 1 else "warn"
-            measured = f"message {n + 1} changes how the template formats the {n} before it (sample {longest.id!r})"
-            advice = "later turns would have other prompts than the model was trained on; use a template that appends"
-            return Finding(level, measured, advice)
     clock = f"; its date is {start_time():%Y-%m-%d}: a run keeps that of its start" if template.reads_clock else ""
-    appended = f"each of {len(messages)} messages of sample {longest.id!r} is appended to the ones before"
-    return Finding("pass", f"it formats {len(written)} prompts; {appended}{clock}")
+    return Finding("pass", f"it writes prompts and labels, and only appends to a conversation{clock}")
 
 
 def vocabulary(subject: Subject) -> Finding:

@@ -18,8 +18,8 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import DataError, RewardError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.reward_parts import RewardPart
-from rl4dialog.core.types import PartnerReply, Sample
-from rl4dialog.data.dialogue_format import DialogueFormat, chat_messages
+from rl4dialog.core.types import PartnerReply
+from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.prompts import encode_prompt
@@ -313,42 +313,41 @@ def use_template(subject, template):
     """As if the tokenizer's template had written the prompts."""
     subject.tokenizer.chat_template = template
     subject.config.datapool.args["format"] = "chat_template"
-    render, samples = ChatTemplate(subject.tokenizer), subject.data.samples("train")
+    form, samples = (
+        DialogueFormat("chat_template", None, ChatTemplate(subject.tokenizer)),
+        subject.data.samples("train"),
+    )
     for sample in samples:
-        sample.prompt_or_input_text = render(chat_messages((sample.meta_data or {})["history"]))
+        sample.prompt_or_input_text = form.prompt((sample.meta_data or {})["history"])
+    subject.data.pools["train"].use_format(form)
 
 
 @pytest.mark.parametrize(
-    "template, max_turns, level",
-    [(APPENDING, 1, "pass"), (DATED, 1, "pass"), (FORGETFUL, 1, "warn"), (FORGETFUL, 2, "fail")],
+    "template, max_turns, level, message",
+    [
+        (APPENDING, 1, "pass", "it writes prompts and labels, and only appends"),
+        (DATED, 1, "pass", f"its date is {start_time():%Y-%m-%d}: a run keeps"),
+        (FORGETFUL, 1, "warn", "rewrites the past: it omits or changes earlier messages"),
+        (FORGETFUL, 2, "fail", "rewrites the past: it omits or changes earlier messages"),
+        (
+            APPENDING.replace("<assistant>{% endif", "<assistant><think>{% endif"),
+            1,
+            "warn",
+            "not close it with </think>",
+        ),
+    ],
 )
-def test_chat_template_must_append(subject, template, max_turns, level):
+def test_chat_template_must_append_and_write_what_is_learned(subject, template, max_turns, level, message):
     use_template(subject, template)
     assert subject.config.env is not None
     subject.config.env.args.max_turns = max_turns
     found = CHECKS["chat_template"](subject)
-    assert found.level == level
-    assert level == "pass" or "message 2 changes how the template formats the 1 before it" in found.measured
-    assert (f"its date is {start_time():%Y-%m-%d}: a run keeps" in found.measured) == ("strftime" in template)
-
-
-def test_label_that_the_chat_template_does_not_write_is_shown(subject):
-    use_template(subject, APPENDING.replace("<assistant>", "<assistant><think>"))
-    form = DialogueFormat("chat_template", None, ChatTemplate(subject.tokenizer))
-    form.check([Sample("s", form.prompt(["tea ?"]), ["yes"])])
-    subject.data.pools["train"].dialogue_format = form
-    found = CHECKS["chat_template"](subject)
-    assert found.level == "warn" and "the reply of sample 's' does not close it with </think>" in found.measured
+    assert found.level == level and message in found.measured
 
 
 def test_chat_template_that_did_not_write_the_prompts_fails(subject):
     use_template(subject, APPENDING)
-    sample = subject.data.samples("train")[3]
-    sample.prompt_or_input_text = (sample.meta_data or {})["history"][-1]
-    found = CHECKS["chat_template"](subject)
-    assert found.level == "fail" and found.measured.startswith("the template ends prompts with '<|endoftext|><assist")
-    for sample in subject.data.samples("train"):
-        sample.meta_data = {}
+    subject.data.pools["train"].dialogue_format = None
     assert CHECKS["chat_template"](subject).measured == "no prompt contains a conversation"
 
 
