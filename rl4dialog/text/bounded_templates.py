@@ -134,7 +134,7 @@ class _Counted(NodeTransformer):
 
 
 def _call(name: str, arguments: list[Any], at: nodes.Node) -> nodes.Call:
-    return nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None).set_lineno(at.lineno)
+    return nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None, lineno=at.lineno)
 
 
 def _pay(price: float) -> None:
