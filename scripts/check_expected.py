@@ -19,7 +19,7 @@ from rl4dialog.core.config_blocks import Block
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import load_yaml
-from rl4dialog.experiments.own_process import run_command, train_arguments
+from rl4dialog.experiments.own_process import RESUMED, run_command, train_arguments
 from rl4dialog.runs.run_folder import is_complete, read_result
 from rl4dialog.runs.summary import format_number, table_style
 
@@ -81,8 +81,8 @@ def check_expected(path: Path, output: Path, max_minutes: float) -> int:
             print(f"left out: {name}, because there is no folder {expectation.needs}")
             continue
         run = output / name.removesuffix(".yml").replace("/", "_")
-        run_command(train_arguments(path.parent / name, run, "--resume", "auto"))
-        after = read_result(run)["test"]["after"] if is_complete(run) else {}
+        code = run_command(train_arguments(path.parent / name, run, *RESUMED))
+        after = read_result(run)["test"]["after"] if not code and is_complete(run) else {}
         checks += [
             Check(name, key, value, tolerance, after.get(key))
             for key, (value, tolerance) in expectation.metrics.items()

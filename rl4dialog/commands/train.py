@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rl4dialog.training.checkpoint import Checkpoint
 
 _N_TRIALS = 20  # of a sweep
+_PATIENCE_S = 60.0
 # Names of folders, and the experiment tracker that RL4LMs selects by a flag.
 FOLDER = (
     option("--project_name", "name of the project folder", default="rl4dialog_exps"),
@@ -66,13 +67,15 @@ def train(args: Namespace) -> int:
     from rl4dialog.text.chat_template import fix_start_time, start_time
     from rl4dialog.training.processes import is_launched, join_processes, leave_processes
 
-    if args.seeds and not args.dry_run:
-        from rl4dialog.experiments.seeds import train_with_seeds
+    if args.seeds:
+        from rl4dialog.experiments.seeds import check_seeds, train_with_seeds
 
         if is_launched():
             raise ConfigError("--seeds starts its runs one after another; run it without a launcher")
         chosen = (args.config_path, args.overrides, args.variant, args.seeds)
-        return train_with_seeds(*chosen, args.argv, folder_of(args))
+        if not args.dry_run:
+            return train_with_seeds(*chosen, args.argv, folder_of(args))
+        check_seeds(*chosen)
     root = folder_of(args)
     fix_start_time(recorded_start(root) if args.resume is not None else None)
     if is_launched() and not args.dry_run:
@@ -130,6 +133,7 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
         print_plan(config)
         return
 
+    from rl4dialog.experiments.own_process import is_started_by_command
     from rl4dialog.runs.run_folder import only_writer
     from rl4dialog.training.checkpoint import is_done
     from rl4dialog.training.interruption import StopSignals
@@ -140,7 +144,9 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
             _print_result(root, config)
             print_next(root, config)
         return
-    with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
+    # The process of a command that was killed may still be saving its state there.
+    patience_s = _PATIENCE_S if is_started_by_command() else 0.0
+    with StopSignals() as signals, only_writer(root, patience_s) if is_main_process() else nullcontext():
         checkpoint = _checkpoint_to_resume(args, config, root)
         if not is_main_process():
             Trainer(config, None, checkpoint, signals).train_and_eval()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +38,8 @@ from rl4dialog.core.config_blocks import (
 )
 from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
+from rl4dialog.core.files import CONFIG_FILE
+from rl4dialog.core.run_format import config_of, naming_writer
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml, shipped_path
 
@@ -455,12 +458,15 @@ def text_config(config: RunConfig) -> TextConfig:
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
     """Read a config file, apply overrides and validate the result; an error lists all problems."""
-    config, n_variants = expand_variants(load_yaml(path), variant)
+    is_of_run = Path(path).name == CONFIG_FILE
+    given = config_of(Path(path)) if is_of_run else load_yaml(path)
+    config, n_variants = expand_variants(given, variant)
     before, kind, overrides = id_of(config, "alg"), kind_of(config), list(overrides)
     apply_overrides(config, overrides)
     id = id_of(config, "alg")
     try:
-        checked = parse_config(config, str(path))
+        with naming_writer(Path(path).parent) if is_of_run else nullcontext():
+            checked = parse_config(config, str(path))
     except ConfigError as error:
         if before is None or id is None or kind_of(config) is kind:
             raise

@@ -26,7 +26,7 @@ from rl4dialog.core.types import is_number
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.ratings import read_latest
-from rl4dialog.experiments.own_process import run_command, say, train_arguments
+from rl4dialog.experiments.own_process import RESUMED, ended, run_command, say, train_arguments
 from rl4dialog.functional.statistics import Interval, wilson_interval
 from rl4dialog.runs.provenance import config_folder
 from rl4dialog.runs.reading import read_run
@@ -38,6 +38,7 @@ from rl4dialog.runs.run_folder import (
     REPORT_FILE,
     RESULT_FILE,
     is_complete,
+    is_unused,
 )
 from rl4dialog.scores.reward_models import KEY as SCORE
 from rl4dialog.scores.reward_models import reward_model_folder
@@ -510,7 +511,7 @@ def _check_same_feedback(improvable: Improvable, feedback: Path) -> None:
     """Refuse another run or other feedback than those of an improvement in the output folder."""
     output = improvable.output
     if not (output / STATE_FILE).exists():
-        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        if not is_unused(output):
             raise RunFolderError(f"{output} is not the folder of an improvement; choose another --output")
         return
     try:
@@ -571,8 +572,8 @@ def train_stage(stage: Stage) -> None:
     if is_done(stage.folder, stage.config):
         return
     say(f"Stage {stage.name}")
-    if code := run_command(train_arguments(stage.config_file, stage.folder, "--resume", "auto")):
-        raise RunFolderError(f"the stage {stage.name} ended with exit code {code}; rerun the command to continue")
+    if code := run_command(train_arguments(stage.config_file, stage.folder, *RESUMED)):
+        raise RunFolderError(f"the stage {stage.name} failed ({ended(code)}); rerun the command to continue")
 
 
 def _compare(plan: Plan, stage: Stage, learned: str, compare: Compare) -> None:

@@ -1,4 +1,8 @@
-"""Console commands in separate processes, unaffected by the state of this one: a single one, or a queue of them."""
+"""Console commands in separate processes, unaffected by the state of this one: a single one, or a queue of them.
+
+Whatever consists of several commands keeps to this: a rerun repeats or resumes what did not finish, and nothing else;
+each failure is named with its log; and the exit code, that of a shell, is 0 only if everything is done.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,21 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from rl4dialog.core.files import naming_errors
+
 PARENT = "RL4DIALOG_PARENT"
 """Environment variable of a command that another one started: the id of that one's process."""
 _POLL_S = 0.2
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
+RESUMED = ("--resume", "auto")
+"""Flags with which ``train`` continues a run, repeats one that has no checkpoint, and leaves a complete one alone."""
 # Taken out of the environment, because what this process starts in turn is no child of that one.
 _STARTED_BY = os.environ.pop(PARENT, None)
+
+
+def is_started_by_command() -> bool:
+    """Whether another command started this one."""
+    return _STARTED_BY is not None
 
 
 def end_with_parent() -> None:
@@ -77,7 +90,7 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
                 code = process.poll()
                 if code is not None:
                     del running[process]
-                    advance(task, code)
+                    advance(task, _exit_code(code))
                     continue
                 try:
                     if command.is_to_stop():
@@ -99,7 +112,7 @@ def run_all(
         if code := (yield commands[name]):
             failed[name] = code
             output = commands[name].output
-            say(f"error: {name} failed (exit code {code})" + (f", see {output}" if output else ""))
+            say(f"error: {name} failed ({ended(code)})" + (f", see {output}" if output else ""))
         else:
             on_done(name)
 
@@ -108,12 +121,32 @@ def run_all(
     return failed
 
 
+def say_failed(failed: Mapping[str, int], n: int) -> int:
+    """Name the parts that failed, of ``n``, and return the exit code: that of the first one, or 0 without any."""
+    if failed:
+        what = f"{len(failed)} of {n} failed: {', '.join(failed)}"
+        say(f"error: {what}. The same command repeats what is not complete, and nothing else.")
+    return next(iter(failed.values()), 0)
+
+
+def ended(code: int) -> str:
+    """How a command with this exit code ended."""
+    if code == EXIT_INTERRUPTED:
+        return f"exit code {code}: it was interrupted, and saved its state"
+    return f"exit code {code}" + (f": {signal.Signals(code - 128).name}" if 128 < code < 128 + signal.NSIG else "")
+
+
+def _exit_code(code: int) -> int:
+    """The code that a shell shows for a process, which is above 128 if a signal ended it."""
+    return 128 - code if code < 0 else code
+
+
 def run_command(arguments: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] = {}) -> int:
     """Run ``rl4dialog`` with arguments on this console, and return its exit code; see :func:`ending_together`."""
     processes: list[subprocess.Popen[bytes]] = []
     with ending_together(processes):
         processes.append(start_command(arguments, folder, environment))
-        return processes[0].wait()
+        return _exit_code(processes[0].wait())
 
 
 def start_command(
@@ -127,7 +160,7 @@ def start_command(
     environment = {**os.environ, PARENT: str(os.getpid()), **environment}
     if output is None:
         return subprocess.Popen(command, cwd=folder, env=environment)
-    with open(output, "ab") as file:
+    with naming_errors(output), open(output, "ab") as file:
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT)
 
 

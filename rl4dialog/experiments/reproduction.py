@@ -15,12 +15,13 @@ from rich.table import Table
 from rich.text import Text
 from safetensors.torch import load_file
 
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.core.files import json_value, write_json
 from rl4dialog.core.plugins import absolute_import
-from rl4dialog.core.yaml_loader import load_yaml
-from rl4dialog.experiments.own_process import run_command, train_arguments
+from rl4dialog.core.run_format import config_of
+from rl4dialog.experiments.own_process import RESUMED, run_command, train_arguments
 from rl4dialog.policies.saving import tensors_hash
 from rl4dialog.runs.provenance import config_folder, differences, read_provenance, recorded_start
 from rl4dialog.runs.run_folder import (
@@ -29,11 +30,13 @@ from rl4dialog.runs.run_folder import (
     MODEL_FOLDER,
     ROLLOUT_INFO_FILE,
     TRAINING_INFO_FILE,
+    is_unused,
     read_result,
 )
 from rl4dialog.runs.summary import table_style
 from rl4dialog.runs.trust import refuse_code
 from rl4dialog.text.chat_template import START_VARIABLE
+from rl4dialog.training.checkpoint import changes
 
 _MAX_SHOWN = 60
 _MISSING = "(missing)"
@@ -46,12 +49,12 @@ _LOGS = (
 def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, trust: bool = False) -> int:
     """Repeat a complete run from its config, in the same folder and with as many threads, and compare the results.
 
-    The new run is by default beside the original, with the suffix ``_reproduced``. Returns the exit code: 0 if both
-    runs are identical, 1 if they differ, otherwise that of the failed run.
+    The new run is by default beside the original, with the suffix ``_reproduced``; an interrupted one is resumed.
+    Returns the exit code: 0 if both runs are identical, 1 if they differ, otherwise that of the failed run.
     """
     run = run.expanduser().absolute()
     read_result(run)
-    config = load_yaml(run / CONFIG_FILE)
+    config = config_of(run / CONFIG_FILE)
     if not trust:
         # Python imports modules from the working directory first.
         place = _working_directory(run)
@@ -60,7 +63,9 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
     output = (output or run.with_name(f"{run.name}_reproduced")).expanduser().absolute()
     if output == run:
         raise RunFolderError(f"{run} cannot be reproduced in its own folder; choose another --output_path")
-    if output.exists() and not overwrite:
+    # The config moves to another folder, so relative imports are made absolute.
+    config["imports"] = [absolute_import(name, config_folder(run)) for name in config.get("imports", [])]
+    if not (overwrite or is_unused(output) or _has_config(output, config)):
         raise RunFolderError(f"{output} already exists; pass --overwrite to replace it, or another --output_path")
     code = _run_again(run, config, output, overwrite)
     if code:
@@ -73,18 +78,22 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
 
 def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool) -> int:
     recorded = read_provenance(run)
-    # The config moves to another folder, so relative imports are made absolute.
-    config["imports"] = [absolute_import(name, config_folder(run)) for name in config.get("imports", [])]
     threads, start = recorded.get("hardware", {}).get("torch_threads"), recorded_start(run)
     environment = {"OMP_NUM_THREADS": threads, START_VARIABLE: start and start.isoformat()}
     with tempfile.TemporaryDirectory(prefix="rl4dialog-") as scratch:
         path = Path(scratch) / CONFIG_FILE
         write_json(path, config)
         return run_command(
-            train_arguments(path, output, *(["--overwrite"] if overwrite and output.exists() else [])),
+            train_arguments(path, output, *(["--overwrite"] if overwrite and output.exists() else RESUMED)),
             _working_directory(run),
             {name: str(value) for name, value in environment.items() if value},
         )
+
+
+def _has_config(output: Path, config: Mapping[str, Any]) -> bool:
+    """Whether a folder has a run of a config, as one that was interrupted."""
+    path = output / CONFIG_FILE
+    return path.is_file() and not changes(*(parse_config(c, str(path)).model_dump() for c in (config_of(path), config)))
 
 
 def _working_directory(run: Path) -> Path | None:

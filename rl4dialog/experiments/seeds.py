@@ -15,7 +15,7 @@ from rl4dialog.core.config import load_config
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.files import write_json
-from rl4dialog.experiments.own_process import Command, run_all
+from rl4dialog.experiments.own_process import RESUMED, Command, run_all, say_failed
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.report.metrics import mean_estimate
 from rl4dialog.runs.run_folder import is_complete, read_result
@@ -30,10 +30,7 @@ def train_with_seeds(
     The folders are ``<run>_seed_<n>``, and the summary is ``<run>_seeds.json``. If a run fails, the error is printed
     and the others continue. ``argv`` are the arguments of ``train``. Returns 0, or the first failed run's exit code.
     """
-    if len(set(seeds)) < len(seeds):
-        raise ConfigError(f"--seeds contains a seed twice: {' '.join(map(str, seeds))}")
-    for seed in seeds:
-        load_config(config_path, [*overrides, f"seed={seed}"], variant)
+    check_seeds(config_path, overrides, variant, seeds)
     runs = {seed: run.with_name(f"{run.name}_seed_{seed}") for seed in seeds}
     failed = run_all({each.name: Command(_arguments(argv, seed, each.name)) for seed, each in runs.items()})
     if complete := [seed for seed, each in runs.items() if each.name not in failed and is_complete(each)]:
@@ -42,7 +39,15 @@ def train_with_seeds(
         failed_seeds = [seed for seed in sorted(seeds) if runs[seed].name in failed]
         write_json(path, {"seeds": complete, "failed": failed_seeds, **summary})
         print_seeds(summary, complete, path)
-    return next(iter(failed.values()), 0)
+    return say_failed(failed, len(runs))
+
+
+def check_seeds(config_path: str, overrides: Sequence[str], variant: int, seeds: Sequence[int]) -> None:
+    """Check that the seeds are different, and that the config takes each of them."""
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"--seeds contains a seed twice: {' '.join(map(str, seeds))}")
+    for seed in seeds:
+        load_config(config_path, [*overrides, f"seed={seed}"], variant)
 
 
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
@@ -105,4 +110,5 @@ def _arguments(argv: Sequence[str], seed: int, name: str) -> list[str]:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--seeds", nargs="+")
     _, others = parser.parse_known_args(list(argv))
-    return [*others, "--set", f"seed={seed}", "--experiment_name", name]
+    how = () if any(flag.startswith(("--resume", "--overwrite")) for flag in others) else RESUMED
+    return [*others, *how, "--set", f"seed={seed}", "--experiment_name", name]

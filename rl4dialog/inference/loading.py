@@ -27,7 +27,7 @@ from rl4dialog.core.errors import ConfigError, DataError, ModelError, RL4DialogE
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.reward_parts import FinishedReplies
-from rl4dialog.core.yaml_loader import load_yaml
+from rl4dialog.core.run_format import config_of
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import Data
 from rl4dialog.functional.replies import Replies
@@ -71,7 +71,7 @@ def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = Fals
     check_is_run(run)
     config = load_config(run / CONFIG_FILE, overrides)
     if not trust:
-        refuse_code(config.model_dump(mode="json"), run, load_yaml(run / CONFIG_FILE), trains)
+        refuse_code(config.model_dump(mode="json"), run, config_of(run / CONFIG_FILE), trains)
     load_entry_points()
     load_imports(config.imports, config_folder(run))
     return config

@@ -17,6 +17,7 @@ import torch
 
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.files import read_or_nothing
+from rl4dialog.core.run_format import numbered
 from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.data.pool import Data
 from rl4dialog.functional.log_probs import kl_estimates
@@ -49,7 +50,7 @@ def compare_models(
     tokens of its reference in nats, and ``kl/per_token``: the KL divergence from the first model, estimated on the
     tokens of the replies (k3).
     """
-    resolved, models = config.model_dump(mode="json"), {"before": str(before), "after": str(after)}
+    resolved, models = numbered(config.model_dump(mode="json")), {"before": str(before), "after": str(after)}
     is_same = read_or_nothing(folder / MODELS_FILE) == models and read_or_nothing(folder / CONFIG_FILE) == resolved
     if is_same and is_complete(folder):
         return

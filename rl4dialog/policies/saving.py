@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.pretrained import load_model
+from rl4dialog.core.run_format import current_critic
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.functional.distributed import copy_all, full_tensor, reshard
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -110,6 +111,7 @@ def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> N
     """Load one file next to the language model, :data:`CRITIC_FILE` or :data:`MASK_FILE`, into a policy."""
     expected, path = states_beside(policy).get(file, {}), folder / file
     state = loaded_tensors(path, ": the folder has a language model, but not the rest of the policy")
+    state = current_critic(state) if file == CRITIC_FILE else state
     if differing := sorted(state.keys() ^ expected.keys()):
         kind = f"critic {policy.critic_kind!r} (first difference: {differing[0]})"
         raise ModelError(f"{path} does not fit a policy with {kind}")

@@ -109,8 +109,9 @@ def read_provenance(run: str | Path) -> dict[str, Any]:
 
 
 def recorded_start(run: str | Path | None) -> datetime | None:
-    """Return the time that a run's chat template reads, if it is recorded."""
-    recorded = read_provenance(run).get("prompt_time") if run is not None else None
+    """Return the time that a run's chat template reads, which once was that of its start."""
+    record = read_provenance(run) if run is not None else {}
+    recorded = record.get("prompt_time", record.get("start_time"))
     return parse_time(recorded) if isinstance(recorded, str) else None
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.files import check_contained, json_value
+from rl4dialog.core.run_format import current_config
 from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, EndedBy, Turn, is_number
 from rl4dialog.core.untrusted import redacted
 from rl4dialog.runs.run_folder import (
@@ -216,7 +217,7 @@ def read_run(path: str | Path) -> Run:
     if not metrics_files and not any((path / name).is_file() for name in known):
         raise DataError(f"{path} is not a run folder: it contains none of {', '.join(known)}, *_split_metrics.jsonl")
     rollouts, updates = (_read_lines(path / name, notes) for name in (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE))
-    config = _read_object(path / CONFIG_FILE)
+    config = current_config(_read_object(path / CONFIG_FILE), path)
     if not config:
         notes.append(f"There is no {CONFIG_FILE}.")
     if (path / RESULT_FILE).exists() and not is_complete(path):

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
@@ -34,6 +35,7 @@ from rl4dialog.core.files import (
     write_json,
 )
 from rl4dialog.core.pretrained import PRIOR_ONLY
+from rl4dialog.core.run_format import PROVENANCE_FILE
 from rl4dialog.runs.trust import arguments_of
 
 _logger = logging.getLogger(__name__)
@@ -47,7 +49,6 @@ BEST_MODEL_FOLDER = "best_model"
 CSV_FILE = "progress.csv"
 JSON_FILE = "progress.json"
 TENSORBOARD_FOLDER = "tensorboard"
-PROVENANCE_FILE = "provenance.json"
 DIFF_FILE = "uncommitted.diff"
 RESULT_FILE = "result.json"
 REPORT_FILE = "report.html"
@@ -57,6 +58,7 @@ CRITIC_MEASURE_FILE = "critic.json"
 MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
 LOCK_FILE = ".lock"
+_POLL_S = 0.2
 _ADVICE = "; free up space or fix the permissions, or choose another --base_path_to_store_results"
 
 Metrics = Mapping[str, float]
@@ -103,8 +105,7 @@ class RunFolder:
                 probe.write(b"\0" * 4096)
                 probe.flush()
                 os.fsync(probe.fileno())
-            names = [path.name for path in self.root.iterdir()]  # a process killed at its start leaves some
-            if not resume and not all(name == LOCK_FILE or fnmatch(name, ".*.tmp") for name in names):
+            if not resume and not is_unused(self.root):
                 self._set_aside()
 
     @contextmanager
@@ -255,6 +256,12 @@ def _run_files(root: Path) -> list[Path]:
     return list(dict.fromkeys([*folders, *files]))
 
 
+def is_unused(folder: Path) -> bool:
+    """Whether a folder does not exist, or has only what a process leaves that is killed at its start."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name] * folder.exists()
+    return all(name == LOCK_FILE or fnmatch(name, ".*.tmp") for name in names)
+
+
 def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_name: str) -> Path:
     """Return the absolute path of a run folder, which need not exist."""
     base = Path(base_path).expanduser().absolute()
@@ -266,13 +273,16 @@ def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_na
 
 
 @contextmanager
-def only_writer(root: Path) -> Iterator[None]:
-    """Lock a run folder, which is created if necessary, against other training processes while the block runs."""
+def only_writer(root: Path, patience_s: float = 0.0) -> Iterator[None]:
+    """Lock a run folder, which is created if necessary, against other training processes while the block runs.
+
+    A process that has locked it is waited for as long as the patience lasts.
+    """
     path = root / LOCK_FILE
     with naming_errors(path, _ADVICE):
         root.mkdir(parents=True, exist_ok=True)
         check_contained(root)
-        handle = _locked(path)
+        handle = _locked(path, time.monotonic() + patience_s)
     try:
         put_back_replaced(root)  # if a process was killed at its start
         yield
@@ -283,9 +293,10 @@ def only_writer(root: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _locked(path: Path) -> int:
+def _locked(path: Path, until: float) -> int:
     """Lock a file and return its descriptor."""
     while True:
+        path.parent.mkdir(parents=True, exist_ok=True)  # the writer that was waited for may have removed it
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             is_locked = try_lock(handle)
@@ -294,6 +305,9 @@ def _locked(path: Path) -> int:
             return handle
         if not is_locked:
             os.close(handle)
+            if time.monotonic() < until:
+                time.sleep(_POLL_S)
+                continue
             cure = "wait until it ends, or choose another folder"
             raise RunFolderError(f"another process is writing to the run in {path.parent}; {cure}")
         # Another process may have ended and removed the file after it was opened here.

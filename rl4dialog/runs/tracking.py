@@ -17,6 +17,7 @@ from stable_baselines3.common import logger as sb3_logger
 
 from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.core.files import json_value, naming_errors, to_plain
+from rl4dialog.core.run_format import numbered
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.saving import MODEL_FOLDER, save_language_model
 from rl4dialog.runs.experiment_trackers import ExperimentTrackers, RunDescription
@@ -79,7 +80,7 @@ class Tracker:
 
     def open(self) -> None:
         """Start writing; for a resumed run, call this once its checkpoint is accepted and its folder is cut back."""
-        self.run_folder.write_json(CONFIG_FILE, self._config)
+        self.run_folder.write_json(CONFIG_FILE, numbered(self._config))
         remember(self._config)
         path = self.run_folder.path(LOG_FILE)
         with naming_errors(path):

@@ -21,6 +21,7 @@ from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.config_blocks import GENERATION_OPTIONS
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.files import json_object, read_manifest, read_or_nothing, write_manifest
+from rl4dialog.core.run_format import current_config, current_state, naming_writer, numbered
 from rl4dialog.core.yaml_loader import differing
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.runs.run_folder import (
@@ -91,7 +92,7 @@ class CheckpointStore:
         is_unfinished = state.get("is_unfinished", False)
         with self._run_folder.replacing_folder(_UNFINISHED if is_unfinished else _name(state["iteration"])) as folder:
             save_tensors(folder)
-            (folder / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+            (folder / _STATE_FILE).write_text(json.dumps(numbered(state)), encoding="utf-8")
             write_manifest(folder)
         if not is_unfinished:
             shutil.rmtree(self._run_folder.path(_UNFINISHED), ignore_errors=True)
@@ -151,9 +152,10 @@ def best_checkpoint(root: Path) -> dict[str, Any] | None:
 def read_checkpoint(path: Path) -> Checkpoint:
     try:
         read_manifest(path)
-        return Checkpoint(path, json_object((path / _STATE_FILE).read_text(encoding="utf-8")))
+        state = json_object((path / _STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from error
+    return Checkpoint(path, current_state(state, path.parents[1]))
 
 
 def remove_checkpoints_after(root: Path, checkpoint: Checkpoint) -> None:
@@ -245,7 +247,9 @@ def changes(stored: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[
 def _stored_config(root: Path) -> RunConfig:
     path = root / CONFIG_FILE
     try:
-        return parse_config(json_object(path.read_text(encoding="utf-8")), str(path))
+        config = current_config(json_object(path.read_text(encoding="utf-8")), root)
+        with naming_writer(root):
+            return parse_config(config, str(path))
     except (OSError, ValueError, ConfigError) as error:
         advice = "pass --overwrite to replace the run, or choose another --experiment_name"
         raise RunFolderError(f"{path} cannot be read, which --resume needs: {error}; {advice}") from error
@@ -254,9 +258,10 @@ def _stored_config(root: Path) -> RunConfig:
 def _check_same(root: Path, config: RunConfig) -> RunConfig:
     """Check that a config and the stored one define the same training; return the latter."""
     stored = _stored_config(root)
-    free = tuple(f"{key}." for key in _FREE)
-    found = changes(stored.model_dump(mode="json"), config.model_dump(mode="json"))
-    if changed := [text for key, text in found if not f"{key}.".startswith(free)]:
+    free, (before, now) = tuple(f"{key}." for key in _FREE), (c.model_dump(mode="json") for c in (stored, config))
+    if {each.get("generation", {}).get("backend") for each in (before, now)} == {"auto", "transformers"}:
+        free += ("generation.backend.",)  # auto was transformers once, and continues such a run
+    if changed := [text for key, text in changes(before, now) if not f"{key}.".startswith(free)]:
         more = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
         advice = "Use its own config (--resume), replace it with --overwrite, or name another --experiment_name"
         shown = "; ".join([*changed[:_MAX_SHOWN], *more])

@@ -26,9 +26,9 @@ from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig
 from rl4dialog.core.errors import CheckpointError, ConfigError, DataError, PartnerError, RewardError
 from rl4dialog.core.files import to_plain
 from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.run_format import config_of
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.functional.distributed import all_gather_object
 from rl4dialog.policies import saving
@@ -71,7 +71,7 @@ def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
         raise ConfigError(f"{where}: {error}; remove it to use the checkpoint before it") from error
     if not (checkpoint.path / saving.CRITIC_FILE).is_file():
         raise ConfigError(f"{where} has no critic; name the folder of a run with an algorithm that has one")
-    saved, own = load_yaml(Path(run_folder) / CONFIG_FILE)["alg"]["policy"]["args"], own_policy_args(config)
+    saved, own = config_of(Path(run_folder) / CONFIG_FILE)["alg"]["policy"]["args"], own_policy_args(config)
     defaults = {"value_range": None, "value_loss": "squared", "critic_reads": "history", "n_critics": 1}
     for name, default in defaults.items():
         theirs, ours = (args.get(name, default) for args in (saved, own))

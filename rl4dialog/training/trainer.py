@@ -10,6 +10,7 @@ import torch
 from rl4dialog.core.config_blocks import RunConfig
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.registry import import_object
+from rl4dialog.core.run_format import naming_writer
 from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import duration, say
@@ -124,7 +125,8 @@ class Trainer:
 
     def _resume(self, checkpoint: Checkpoint) -> dict[str, Evaluation]:
         """Restore a checkpoint and the run folder; returns the evaluations before training, by split."""
-        self.trainee.restore(checkpoint)
+        with naming_writer(checkpoint.path.parents[1]):
+            self.trainee.restore(checkpoint)
         before = {split: self.trainee.recall(split, 0) for split in SPLITS}
         barrier()
         # After the barrier: if any process rejects the checkpoint, the folder must be left unchanged.

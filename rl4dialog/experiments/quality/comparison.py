@@ -8,9 +8,18 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.files import write_text
-from rl4dialog.experiments.own_process import Command, run_all, run_command, say, train_arguments
+from rl4dialog.experiments.own_process import (
+    RESUMED,
+    Command,
+    run_all,
+    run_command,
+    say,
+    say_failed,
+    train_arguments,
+)
 from rl4dialog.experiments.quality.outcomes import (
     FEWEST_SEEDS,
     Outcome,
@@ -107,7 +116,7 @@ def compare(
     """Run what is selected of a plan and not done yet, then write numbers, pictures and page, which shows the command.
 
     With ``page_only``, nothing is run, and the page is about the runs that are complete. Returns the exit code: 0 if
-    all runs are complete, otherwise that of the first failed run (1 if a signal ended it).
+    all chosen runs are complete, otherwise that of the first failed run.
     """
     ledger = Ledger(plan_path, overrides, output)
     plan, chosen = ledger.plan, selection.of(ledger.runs)
@@ -120,13 +129,14 @@ def compare(
             if chosen:
                 make_steps(plan, output, chosen)
             failed = execute(chosen, output, n_jobs, lambda run: ledger.write([ledger.read(run, ledger.folder(run))]))
+    code = say_failed(failed, len(chosen))
     outcomes = ledger.found()
     output.mkdir(parents=True, exist_ok=True)
     ledger.write(outcomes.done)
     plot_worlds(plan, outcomes, output / CURVES_FILE, output / DOTS_FILE)
     write_text(output / PAGE_FILE, worlds_page(plan, outcomes, command, CURVES_FILE, DOTS_FILE))
     say(f"{output / PAGE_FILE}")
-    return max(1, next(iter(failed.values()))) if failed else 0
+    return code
 
 
 def verify(plan_path: str, overrides: Sequence[str], output: Path, n_runs: int, selection: Selection) -> int:
@@ -179,13 +189,17 @@ def make_steps(plan: QualityPlan, output: Path, runs: Sequence[PlannedRun] = ())
         texts = [step.creates, *step.command]
         needed = {tuple(filled(texts, output, run.seed, run.world)) for run in runs} or {tuple(filled(texts, output))}
         for creates, *command in sorted(needed):
-            if Path(creates).exists():
+            # A step that is killed may have created a part of its result.
+            begun = output / f".step_{content_hash([creates])[:16]}"
+            if Path(creates).exists() and not begun.exists():
                 continue
             say(f"Step {name}")
+            write_text(begun, creates)
             if code := run_command(command):
                 raise RunFolderError(f"step {name!r} failed (exit code {code}); run the command again to continue")
             if not Path(creates).exists():
                 raise RunFolderError(f"step {name!r} did not create {creates}")
+            begun.unlink()
 
 
 def execute(
@@ -196,6 +210,6 @@ def execute(
     for run in runs:
         folder = output / RUNS_FOLDER / run.name
         if not run.is_done(folder):
-            command = train_arguments(run.config_path, folder, "--resume", "auto", overrides=run.overrides)
+            command = train_arguments(run.config_path, folder, *RESUMED, overrides=run.overrides)
             commands[run.name] = Command(command, output / f"{run.name}.log")
     return run_all(commands, n_jobs, lambda name: on_done(by_name[name]))

@@ -17,6 +17,7 @@ from rl4dialog.core.config_blocks import id_of
 from rl4dialog.core.console import Console
 from rl4dialog.core.files import write_json, write_text
 from rl4dialog.core.plugins import absolute_import
+from rl4dialog.core.run_format import config_of
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 from rl4dialog.experiments.sweep.running import SPLIT, Objective, TrialResult, best_trial, run_names
 from rl4dialog.experiments.sweep.space import shown_values
@@ -80,7 +81,7 @@ def best_config(best: TrialResult, objective: Objective, config: dict[str, Any],
     """Return the config of the best trial as YAML, with a header."""
     config = apply_overrides(config, [f"{key}={value}" for key, value in best.values.items()])
     if best.runs and (path := best.runs[0] / CONFIG_FILE).exists():
-        written, used = config["alg"], load_yaml(path).get("alg", {})
+        written, used = config["alg"], config_of(path).get("alg", {})
         if used and (used["args"], id_of(used, "policy")) != (written.get("args", {}), id_of(written, "policy")):
             config["alg"] = used  # as it was adapted to an overridden alg.id
     header = (

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, nearest_hint
-from rl4dialog.experiments.own_process import Command, Task, run_tasks, say
+from rl4dialog.core.files import naming_errors
+from rl4dialog.experiments.own_process import RESUMED, Command, Task, ended, run_tasks, say, say_failed
 from rl4dialog.experiments.sweep.space import Values, shown_values
 from rl4dialog.runs.reading import number, read_metrics, read_run
 from rl4dialog.runs.run_folder import read_result
@@ -77,10 +78,10 @@ def run_trials(
 
     The output of a run is appended to ``<run>.txt`` next to its folder. The seeds of a trial, by default the config's,
     are trained one after another. If a trial fails, the error is printed and the others continue. Returns the exit
-    code: 0 if no trial failed here, otherwise that of the first one that did.
+    code: 0 if no trial of the source has failed, otherwise that of the first one that did.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    failures: list[int] = []
+    codes: dict[str, int] = {}
 
     def train(trial: Trial) -> Task:
         names = [key.rsplit(".", 1)[-1] for key in trial.values]
@@ -92,11 +93,14 @@ def run_trials(
             source.finish(trial, TrialResult(trial.name, trial.values, "failed", error=str(error), runs=runs))
             raise
         source.finish(trial, result)
-        failures.extend([code] if code else [])
+        codes[trial.name] = code
         say(_described(result, source, objective))
 
-    run_tasks(lambda: None if (trial := source.next()) is None else train(trial), n_jobs)
-    return next(iter(failures), 0)
+    with naming_errors(folder, "; the same command continues the sweep"):  # its journal
+        run_tasks(lambda: None if (trial := source.next()) is None else train(trial), n_jobs)
+    results = source.results()
+    failed = [each.name for each in results if each.state == "failed"]
+    return say_failed({name: codes.get(name) or 1 for name in failed}, len(results))
 
 
 def _train(
@@ -108,7 +112,7 @@ def _train(
     seeds: Sequence[int],
 ) -> Generator[Command, int, tuple[TrialResult, int]]:
     """Train a trial, one run after another; returns its result, and the exit code if it failed."""
-    ended = TrialResult(trial.name, trial.values, "complete", runs=list(runs))
+    whole = TrialResult(trial.name, trial.values, "complete", runs=list(runs))
     n_reported, is_pruned = 0, False
 
     def is_to_stop() -> bool:
@@ -126,13 +130,13 @@ def _train(
     for i, run in enumerate(runs):
         values = [text for key, value in trial.values.items() for text in ("--set", f"{key}={value}")]
         values += ["--set", f"seed={seeds[i]}"] if seeds else []
-        how = ["--overwrite"] if trial.is_new else ["--resume", "auto"]
+        how = ["--overwrite"] if trial.is_new else RESUMED
         output = run.with_name(f"{run.name}.txt")
         command = ["train", *arguments, *values, "--experiment_name", run.name, *how]
         if code := (yield Command(command, output, (lambda: False) if i else is_to_stop)):
             if is_pruned:
-                return replace(ended, state="pruned"), 0
-            return replace(ended, state="failed", error=f"exit code {code}: {_last_line(output)}"), code
+                return replace(whole, state="pruned"), 0
+            return replace(whole, state="failed", error=f"{ended(code)}: {_last_line(output)}"), code
     result = measure(trial, list(runs), metric)
     return result, int(result.state == "failed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ _STUDY = "sweep"
 _STATES: dict[str, Literal["complete", "pruned", "failed"]] = {
     "COMPLETE": "complete",
     "PRUNED": "pruned",
-    "FAIL": "failed",
+    "FAIL": "failed",  # by others; a trial that failed here is open
 }
 _MAX_NAME = 150
 
@@ -55,9 +56,9 @@ class Grid:
 class Study:
     """A study of Optuna, in a journal file that several processes and machines can share, with the same ``settings``.
 
-    An interrupted trial is continued by the next process that opens the study. Without ``n_trials``, the sampler
-    ``grid`` tries all combinations of choices and whole numbers. The pruner ``median`` stops trials that are below the
-    median of earlier ones at the same iteration.
+    A failed or interrupted trial stays open, and is continued by the next process that opens the study. Without
+    ``n_trials``, the sampler ``grid`` tries all combinations of choices and whole numbers. The pruner ``median`` stops
+    trials that are below the median of earlier ones at the same iteration.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Study:
         self._n_trials, self._sampler, self._seed = n_trials, sampler, seed
         self._handles: dict[str, Any] = {}
         self._locks: dict[str, ExitStack] = {}
+        self._failed: set[str] = set()
         all_values = combinations(dimensions) if sampler == "grid" else []
         folder.mkdir(parents=True, exist_ok=True)
         self._study = self._open(settings, pruner)
@@ -100,9 +102,11 @@ class Study:
             handle.set_user_attr(key, getattr(result, key))
         if result.kl is not None and self._objective.max_kl is not None:
             handle.set_constraint("kl", result.kl - self._objective.max_kl)
-        value = result.value if result.state == "complete" else None
-        states = {state: name for name, state in _STATES.items()}
-        self._study.tell(handle, value, self._optuna.trial.TrialState[states[result.state]])
+        if result.state == "failed":
+            self._failed.add(trial.name)
+        else:
+            value = result.value if result.state == "complete" else None
+            self._study.tell(handle, value, self._optuna.trial.TrialState[result.state.upper()])
         self._locks.pop(trial.name).close()
 
     def results(self) -> list[TrialResult]:
@@ -110,17 +114,20 @@ class Study:
             TrialResult(
                 _name(frozen.number),
                 self._texts(frozen.params),
-                _STATES[frozen.state.name],
+                state,
                 frozen.value if frozen.state.name == "COMPLETE" else None,
                 *(frozen.user_attrs.get(key) for key in ("kl", "reward", "error")),
             )
             for frozen in self._study.get_trials(deepcopy=False)
-            if frozen.state.name in _STATES
+            if (state := _state(frozen)) is not None
         ]
 
     def _open(self, settings: Mapping[str, Any], pruner: str) -> Any:
         optuna = self._optuna
-        backend = optuna.storages.journal.JournalFileBackend(str(self._folder / JOURNAL_FILE))
+        path = self._folder / JOURNAL_FILE
+        lock = optuna.storages.journal.JournalFileSymlinkLock(str(path))
+        _cut_part_of_line(path, lock)
+        backend = optuna.storages.journal.JournalFileBackend(str(path), lock)
         arguments = {
             "storage": optuna.storages.JournalStorage(backend),
             "study_name": _STUDY,
@@ -132,7 +139,8 @@ class Study:
         earlier = study.user_attrs.get("settings", settings)
         changed = [key for key in settings if earlier.get(key) != settings[key]]
         if changed:
-            if any(trial.state.name in ("COMPLETE", "PRUNED", "RUNNING") for trial in study.get_trials(deepcopy=False)):
+            began = [each for each in study.get_trials(deepcopy=False) if each.state.name != "WAITING"]
+            if any(_state(each) != "failed" for each in began):
                 cure = "continue it with the same, or start a new one with another --experiment_name"
                 started = f"was started with another {' and '.join(changed)}"
                 raise ConfigError(f"the sweep in {self._folder} {started}; {cure}")
@@ -142,13 +150,14 @@ class Study:
         return study
 
     def _abandoned(self) -> Trial | None:
-        """A trial whose process ended before it was finished."""
+        """A trial that failed in another process, or whose process ended before it was finished."""
         for frozen in self._study.get_trials(deepcopy=False, states=(self._optuna.trial.TrialState.RUNNING,)):
             name = _name(frozen.number)
-            if name in self._handles or not self._lock(name):
+            if name in self._handles or name in self._failed or not self._lock(name):
                 continue
             if self._frozen(frozen.number).state.name == "RUNNING":
                 self._handles[name] = self._optuna.trial.Trial(self._study, frozen._trial_id)
+                self._handles[name].set_user_attr("error", None)
                 return Trial(name, self._texts(frozen.params))
             self._locks.pop(name).close()
         return None
@@ -197,6 +206,24 @@ class Study:
 
     def _frozen(self, number: int) -> Any:
         return self._study.get_trials(deepcopy=False)[number]
+
+
+def _cut_part_of_line(journal: Path, lock: Any) -> None:
+    """Remove what a full disk or a kill left of a line, because the next one would be appended to it."""
+    if not journal.exists():
+        return
+    lock.acquire()
+    try:
+        text = journal.read_bytes()
+        if not text.endswith(b"\n"):
+            os.truncate(journal, text.rfind(b"\n") + 1)
+    finally:
+        lock.release()
+
+
+def _state(frozen: Any) -> Literal["complete", "pruned", "failed"] | None:
+    """State of a trial, ``None`` for one that waits or is being trained."""
+    return "failed" if frozen.user_attrs.get("error") else _STATES.get(frozen.state.name)
 
 
 def _name(number: int) -> str:

@@ -12,8 +12,17 @@ import yaml
 from child_commands import FakeProcess, replace_commands
 from runs import make_config
 
+from rl4dialog.core.errors import RunFolderError
 from rl4dialog.experiments import own_process
-from rl4dialog.experiments.own_process import Command, ending_together, run_command, run_tasks
+from rl4dialog.experiments.own_process import (
+    Command,
+    ended,
+    ending_together,
+    run_all,
+    run_command,
+    run_tasks,
+    say_failed,
+)
 
 
 def start(folder, code, exit_code):
@@ -58,6 +67,8 @@ run_command(["train"], environment={"COLOUR": "blue"})
 def test_exit_code_is_handed_on(capfd):
     assert run_command(["--help"]) == 0
     assert run_command(["no_such_command"]) == 2
+    codes = {0: "exit code 0", 3: "exit code 3", 137: "exit code 137: SIGKILL", 75: "exit code 75: it was interrupted"}
+    assert all(ended(code).startswith(text) for code, text in codes.items())
     assert "evaluate" in capfd.readouterr().out
 
 
@@ -105,6 +116,24 @@ def test_simultaneous_runs_share_the_cores(monkeypatch):
     assert own_process._shared_cores(1) == {} and own_process._shared_cores(4) == {"OMP_NUM_THREADS": "2"}
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert own_process._shared_cores(4) == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_command_that_a_signal_ended_has_failed_with_the_code_of_a_shell(monkeypatch, capsys, number):
+    replace_commands(monkeypatch, lambda arguments, output: FakeProcess(0 if arguments == ["ok"] else -number))
+    failed = run_all({name: Command([name], Path(f"{name}.log")) for name in ("bad", "ok")})
+    assert say_failed(failed, 2) == 128 + number and failed == {"bad": 128 + number}
+    said = capsys.readouterr().err
+    assert (
+        f"bad failed (exit code {128 + number}: {number.name}), see bad.log" in said and "1 of 2 failed: bad." in said
+    )
+    assert say_failed({}, 2) == 0
+
+
+def test_output_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match=r"file/x\.txt cannot be written"):
+        run_all({"x": Command(["train"], tmp_path / "file" / "x.txt")})
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

@@ -50,11 +50,13 @@ def started(run, monkeypatch):
 
     def run_command(arguments, folder, environment):
         options = [text for text in arguments[1:] if text != "--overwrite"]
+        call["how"] = [text for text in arguments if text in ("--overwrite", "--resume")]
         given = dict(zip(options[::2], options[1::2], strict=True))
         call.update(folder=folder, environment=environment, **given)
         call["config"] = json.loads(Path(given["--config_path"]).read_text())
         output = Path(given["--base_path_to_store_results"]) / given["--project_name"] / given["--experiment_name"]
         shutil.copytree(run, output, dirs_exist_ok=True)
+        shutil.copy(given["--config_path"], output / "config.json")
         for name, content in call["changes"].items():
             (output / name).write_text(json.dumps(content))
         return int(call["code"])
@@ -97,14 +99,31 @@ def test_first_difference_and_its_likely_causes_are_told(run, started, capsys):
 
 def test_nothing_is_overwritten_unless_asked_for(run, started, tmp_path, capsys):
     (tmp_path / "there").mkdir()
+    write_json(tmp_path / "there" / "config.json", make_config(tmp_path, seed=4))
     assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(tmp_path / "there")]) == 2
     assert "pass --overwrite to replace it, or another --output_path" in capsys.readouterr().err
     assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(tmp_path / "there"), "--overwrite"]) == 0
+    assert started["how"] == ["--overwrite"]
     assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(run), "--overwrite"]) == 2
     assert "cannot be reproduced in its own folder" in capsys.readouterr().err
     (run / "result.json").unlink()
     assert cli.main(["reproduce", str(run), "--trust"]) == 2
     assert "is not complete: it has no result.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("left", [{}, {".lock": ""}, {".config.json.tmp": "{"}, {"config.json": None}])
+def test_interrupted_reproduction_is_resumed_by_the_same_command(run, started, left):
+    started["code"] = 75
+    output = run.with_name("e_reproduced")
+    if "config.json" in left:
+        assert cli.main(["reproduce", str(run), "--trust"]) == 75
+    else:
+        output.mkdir()
+        for name, text in left.items():
+            (output / name).write_text(text)
+    started["code"] = 0
+    for _ in range(2):  # a complete one is compared again
+        assert cli.main(["reproduce", str(run), "--trust"]) == 0 and started["how"] == ["--resume"]
 
 
 def write_run(folder, infos=(INFO,), score=1.0, predictions=PREDICTIONS, weights=WEIGHTS):

@@ -84,6 +84,16 @@ def test_every_seed_runs_and_one_that_fails_is_told(tmp_path, started, capsys):
     assert "error: e_seed_1 failed (exit code 7)" in output.err and "seeds 0, 2" in output.out
 
 
+@pytest.mark.parametrize("how", [[], ["--resume"]])
+def test_a_rerun_continues_what_is_not_complete(tmp_path, started, how, capsys):
+    for _ in range(2):
+        assert train(tmp_path, "--seeds", "1", *how) == 7
+    modes = [command[command.index("--resume") + 1 :] for command in started]
+    assert [mode[0] == "auto" for mode in modes] == [not how] * 2
+    assert "error: 1 of 1 failed: e_seed_1. The same command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry_run"]])
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -92,8 +102,8 @@ def test_every_seed_runs_and_one_that_fails_is_told(tmp_path, started, capsys):
         (["--seeds", "0", "--set", "alg.argz=1"], "unknown key 'alg.argz'"),
     ],
 )
-def test_mistake_is_told_before_the_first_run(tmp_path, started, flags, message, capsys):
-    assert train(tmp_path, *flags) == 2
+def test_mistake_is_told_before_the_first_run(tmp_path, started, flags, message, dry_run, capsys):
+    assert train(tmp_path, *flags, *dry_run) == 2
     assert message in capsys.readouterr().err and not started
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,16 @@ from rl4dialog.core import files
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.files import to_plain
 from rl4dialog.runs import run_folder as module
-from rl4dialog.runs.run_folder import RunFolder, check_not_replaced, is_complete, only_writer, read_result, write_result
+from rl4dialog.runs.run_folder import (
+    RunFolder,
+    check_not_replaced,
+    is_being_written,
+    is_complete,
+    is_unused,
+    only_writer,
+    read_result,
+    write_result,
+)
 
 
 @pytest.fixture
@@ -171,6 +181,23 @@ def test_compressed_records_are_cut_back_like_the_others(folder):
     assert folder.path(name).read_bytes() == whole and len(folder.read_jsonl(other)) == 1
     folder.cut_back({other: sizes[other]}, 2)
     assert not folder.path(name).exists(), "a log that began after the checkpoint"
+
+
+def test_a_writer_that_ends_is_waited_for(tmp_path, monkeypatch):
+    first = ExitStack()
+    first.enter_context(only_writer(tmp_path))
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: first.close())
+    with only_writer(tmp_path, patience_s=60.0):
+        assert is_being_written(tmp_path)
+
+
+@pytest.mark.parametrize(("names", "expected"), [([], True), ([".lock", ".x.json.tmp"], True), (["x.tmp"], False)])
+def test_what_a_start_that_was_killed_leaves_is_no_use_of_a_folder(tmp_path, names, expected):
+    for name in names:
+        (tmp_path / name).touch()
+    assert is_unused(tmp_path) == expected and is_unused(tmp_path / "new")
+    (tmp_path / "file").touch()
+    assert not is_unused(tmp_path / "file")
 
 
 def test_folder_has_one_writer_at_a_time(tmp_path):

@@ -34,7 +34,7 @@ def read_lines(folder, name):
 
 
 def test_files_have_rl4lms_names_and_forms(folder, tracker):
-    assert json.loads(folder.path("config.json").read_text()) == {"seed": 1, "reward": None}
+    assert json.loads(folder.path("config.json").read_text()) == {"format": 2, "seed": 1, "reward": None}
     for iteration in (1, 2):
         tracker.log_rollout_infos({"iteration": iteration, "rollout/kl": torch.tensor(0.5)})
         tracker.log_training_infos({"iteration": iteration, "train/loss": 0.25})

@@ -49,6 +49,22 @@ def test_a_step_that_fails_is_named(tmp_path, monkeypatch, code, message):
         make_steps(plan, tmp_path)
 
 
+def test_a_step_that_was_killed_is_repeated_although_a_part_of_its_result_exists(tmp_path, monkeypatch):
+    codes = [137, 0]
+
+    def run_command(command):
+        (tmp_path / "judge").mkdir(exist_ok=True)
+        return codes.pop(0)
+
+    monkeypatch.setattr(comparison, "run_command", run_command)
+    plan, _ = plan_of(tmp_path, steps={"a": {"command": ["make"], "creates": "{output}/judge"}})
+    with pytest.raises(RunFolderError, match="exit code 137"):
+        make_steps(plan, tmp_path)
+    for _ in range(2):
+        make_steps(plan, tmp_path)
+    assert not codes
+
+
 @pytest.mark.parametrize("n_jobs", [1, 3])
 def test_failed_runs_are_counted_and_the_others_go_on(tmp_path, monkeypatch, n_jobs):
     _, runs = plan_of(tmp_path)
@@ -96,7 +112,7 @@ def test_a_step_that_is_the_same_comparison_is_an_error(tmp_path, monkeypatch):
 
 def test_a_run_that_a_signal_ended_is_a_failure(tmp_path, monkeypatch):
     write_config(tmp_path, make_config(tmp_path))
-    monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": -9})
+    monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": 137})
     monkeypatch.setattr(comparison.PlannedRun, "is_done", lambda *args: True)
     for name in ("read_outcome", "write_outcomes", "plot_worlds"):
         done = SimpleNamespace(key=("", "PPO", 0), row="PPO", seed=0)
@@ -104,7 +120,7 @@ def test_a_run_that_a_signal_ended_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "worlds_page", lambda *args: "")
     runs = "runs={PPO: {config: config.yml, seeds: [0]}}"
     (tmp_path / "out" / "runs").mkdir(parents=True)
-    assert comparison.compare(str(write_plan(tmp_path)), [runs], tmp_path / "out", 1, "") == 1
+    assert comparison.compare(str(write_plan(tmp_path)), [runs], tmp_path / "out", 1, "") == 137
 
 
 def test_a_selection_names_what_the_plan_does_not_have(tmp_path):

@@ -48,6 +48,14 @@ def test_failed_trial_is_named_and_the_others_continue(tmp_path, start, capsys):
     output = capsys.readouterr().err
     assert "x_2 failed: exit code 3: error: no memory (see " in output
     assert "x_3: m 3; best so far: 3 (x_3)" in output
+    assert "error: 1 of 3 failed: x_2. The same command repeats what is not complete" in output
+
+
+def test_failures_of_other_processes_count(tmp_path, start):
+    start(lambda run: FakeProcess(0))
+    grid = Grid(parse_grid(["a.x=1"]))
+    grid.finish(grid.next(), result("x_1", state="failed"))
+    assert run_trials(grid, tmp_path / "s", [], Objective("m")) == 1
 
 
 def test_each_seed_is_trained_and_runs_are_simultaneous(tmp_path, start):

@@ -69,6 +69,24 @@ def test_processes_share_trials_and_continue_abandoned_ones(tmp_path):
     assert [found.name for found in one.results()] == [first.name]
 
 
+def test_failed_trial_is_continued_by_the_next_process_once(tmp_path):
+    study = make_study(tmp_path, n_trials=3)
+    trials = [study.next() for _ in range(3)]
+    for trial, state in zip(trials, ("complete", "failed", "failed"), strict=True):
+        finish(study, trial, 0.5, state=state, error="killed" if state == "failed" else None)
+    assert study.next() is None, "not again by the process in which it failed"
+    with open(tmp_path / "journal.log", "ab") as file:
+        file.write(b'{"op_code":9,"wor')  # what a full disk leaves
+    other = make_study(tmp_path, n_trials=3)
+    repeated = [other.next(), other.next()]
+    assert repeated == [Trial(trial.name, trial.values, is_new=False) for trial in trials[1:]]
+    assert [found.state for found in other.results()] == ["complete"], "open trials have no result yet"
+    finish(other, repeated[0], 0.75)
+    finish(other, repeated[1], state="failed", error="killed again")
+    assert other.next() is None and make_study(tmp_path, n_trials=3).next().name == trials[2].name
+    assert [(found.state, found.value) for found in study.results()] == [("complete", 0.5), ("complete", 0.75)]
+
+
 def test_results_have_numbers_errors_and_states(tmp_path):
     study = make_study(tmp_path, objective=Objective("m", "maximize", 0.2), n_trials=3)
     given = [("complete", 0.5, 0.3, None), ("failed", None, None, "boom"), ("pruned", None, None, None)]
