@@ -11,7 +11,7 @@ import argparse
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
@@ -106,6 +106,8 @@ def _type_of(field: FieldInfo) -> str:
 def _type_name(annotation: Any) -> str:
     arguments = [argument for argument in get_args(annotation) if argument is not type(None)]
     origin = get_origin(annotation)
+    if origin is Annotated:
+        return _type_name(arguments[0])
     if origin in (Union, types.UnionType):
         return " or ".join(map(_type_name, arguments))
     if origin is Literal:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Required
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
-from rl4dialog.core.arguments import NonNegative, Positive
+from rl4dialog.core.arguments import LearningRate, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 
 SCHEDULED = ("learning_rate", "clip_range", "clip_range_high", "clip_range_vf")  # arguments that can have a schedule
@@ -26,6 +26,12 @@ class ScheduleSettings(TypedDict, total=False):
     # Fraction of the iterations in which the value first rises linearly from 0, not in a run of one iteration; only for
     # the learning rate.
     warmup: Annotated[float, Field(ge=0, lt=1)]
+
+
+class RateSettings(ScheduleSettings, total=False):
+    """A schedule of the learning rate."""
+
+    start: Required[LearningRate]  # type: ignore[misc]
 
 
 def as_schedule(value: Any, name: str) -> Any:

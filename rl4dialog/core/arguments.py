@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import re
 import sys
 import types
 import typing
@@ -25,14 +26,34 @@ from rl4dialog.core.errors import HIDDEN_INPUT, ConfigError, DataError, validati
 
 T = TypeVar("T")
 
-Count = Annotated[int, Field(ge=1)]
-"""At least one."""
-NonNegativeInt = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+"""At least one. Upper bounds are above what has a meaning."""
+NonNegativeInt = Annotated[int, Field(ge=0, le=10**9)]
+Epochs = Annotated[int, Field(ge=1, le=10_000)]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+NonNegative = Annotated[float, Field(ge=0, le=1e9)]
+LearningRate = Annotated[float, Field(gt=0, le=10)]
+"""Nothing is trained with 0; ``n_iters: 0`` only evaluates."""
 Fraction = Annotated[float, Field(ge=0, le=1)]
 ErrorRate = Annotated[float, Field(ge=0, lt=1)]
 """Share of errors; with 1, nothing could be learned."""
+
+
+def _regular_expression(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"Input should be a regular expression: {error}") from error
+    return pattern
+
+
+Pattern = Annotated[str, AfterValidator(_regular_expression)]
+"""Regular expression in the syntax of Python's ``re``."""
+
+
+def matches_all(pattern: str, flags: int = 0, *others: str) -> bool:
+    """Whether a pattern matches any text that is not empty, and the other texts, too."""
+    return all(re.search(pattern, text, flags) for text in ("a", "Z", "0", "?", "\u00e9", *others))
 
 
 def _variable_name(text: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from rl4dialog.core.arguments import LearningRate, Pattern, matches_all
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.http_requests import has_credentials, is_http_address
 from rl4dialog.core.reward_parts import clip_bounds
@@ -122,21 +122,16 @@ class RewardConfig(ComponentConfig):
 
 
 class EndWhenConfig(Block):
-    agent: list[str] = Field(default_factory=list)
+    agent: list[Pattern] = Field(default_factory=list)
     """Patterns in the agent's utterance."""
-    partner: list[str] = Field(default_factory=list)
+    partner: list[Pattern] = Field(default_factory=list)
     """Patterns in the partner's utterance; the match is removed from it."""
 
     @field_validator("agent", "partner")
     @classmethod
-    def _patterns_compile(cls, patterns: list[str]) -> list[str]:
-        for i, pattern in enumerate(patterns):
-            try:
-                re.compile(pattern)
-            except (re.error, OverflowError, RecursionError) as error:
-                raise ValueError(f"pattern {i}, {pattern!r}, is not a regular expression: {error}") from error
-            if not pattern:
-                raise ValueError(f"pattern {i} is empty, which ends every conversation after its first turn")
+    def _conversations_go_on(cls, patterns: list[str]) -> list[str]:
+        if useless := [pattern for pattern in patterns if matches_all(pattern)]:
+            raise ValueError(f"{useless[0]!r} matches every text, so conversations end after their first turn")
         return patterns
 
 
@@ -338,11 +333,11 @@ class TextEvaluationConfig(BatchedEvaluationConfig):
 
 
 class WarmStartConfig(Block):
-    n_epochs: float = Field(default=1.0, gt=0)
+    n_epochs: float = Field(default=1.0, gt=0, le=10_000)
     """Number of passes over the train split; fractions are allowed."""
     batch_size: int = Field(default=32, ge=1)
     """Samples per optimizer step."""
-    learning_rate: float = Field(default=1e-3, gt=0)
+    learning_rate: LearningRate = 1e-3
     """Peak learning rate."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of AdamW."""

@@ -34,11 +34,18 @@ def available_mib() -> float:
         line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable"))
         free = int(line.split()[1]) / 1024
     else:
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
+        free = machine_mib()
     for limit, used in _CGROUPS:
         if limit.exists() and used.exists() and (number := limit.read_text().strip()).isdigit():
             free = min(free, (int(number) - int(used.read_text())) / 2**20)
     return max(free, 0.0)
+
+
+def machine_mib() -> float:
+    """Memory of the machine, within the limits of the process's container."""
+    limits = [limit.read_text().strip() for limit, _ in _CGROUPS if limit.exists()]
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([whole, *(int(limit) for limit in limits if limit.isdigit())]) / 2**20
 
 
 def _status_mib(pid: int | str, key: str) -> float:

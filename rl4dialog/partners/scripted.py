@@ -9,6 +9,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from rl4dialog.core.arguments import Pattern, matches_all
 from rl4dialog.core.errors import ConfigError, DataError, shown
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.time_limit import matched
@@ -138,19 +139,11 @@ Texts = Annotated[list[str], Field(min_length=1)] | str
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
 
-def _check_pattern(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"should be a regular expression in Python's syntax: {error}") from error
-    return pattern
-
-
 class Rule(TypedDict):
     """A rule in YAML; `RulesPartner` explains the keys."""
 
     __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # type: ignore[misc]
-    pattern: Annotated[str, AfterValidator(_check_pattern)]
+    pattern: Pattern
     replies: NotRequired[Texts]
     leaves: NotRequired[bool]
     reward: NotRequired[float]
@@ -193,8 +186,10 @@ class RulesPartner(Partner):
         opening: Texts | None = None,
     ) -> None:
         patterns = [rule["pattern"] for rule in rules]
-        if "" in patterns or len({*patterns}) < len(patterns):
-            raise ConfigError("partner 'rules': a pattern is empty or listed twice, so rules after it never decide")
+        always = [pattern for pattern in patterns[:-1] if matches_all(pattern, re.IGNORECASE)]
+        if always or "" in patterns or len({*patterns}) < len(patterns):
+            what = f"{always[0]!r} matches every text" if always else "a pattern is empty or listed twice"
+            raise ConfigError(f"partner 'rules': {what}, so rules after it never decide")
         self._rules, self._otherwise, self._opening = rules, _as_list(otherwise), _as_list(opening)
         self.can_open = bool(self._opening)
         self.pays = any(rule.get("reward") for rule in rules)

@@ -6,6 +6,7 @@ token under the policy's own distribution, and removes finished replies from the
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -64,7 +65,7 @@ def parsed_settings(cls: type[T], given: Mapping[str, Any], where: str) -> T:
 _IGNORED = {"post_processing_fn", "use_cache", "pad_token_id"}
 EVALUATION_ONLY = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "max_length")
 """Settings for evaluating single replies only; see :mod:`rl4dialog.policies.beam_search`."""
-MIN_TEMPERATURE = 1e-15  # logits divided by a lower temperature could be infinite in float32
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # beyond, replies are greedy, for which there is do_sample, or noise
 NOT_IN_ROLLOUTS = (
     "rollouts must sample every token from the policy, because updates need its log-probability; move it to "
     "train_evaluation.generation_kwargs (to limit the length of replies in rollouts, use max_new_tokens)"
@@ -87,7 +88,7 @@ class GenerationSettings:
     """
 
     do_sample: bool = True
-    temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE, allow_inf_nan=False)
+    temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE, allow_inf_nan=False)
     top_k: int = Field(default=0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     typical_p: float = Field(default=1.0, gt=0, le=1)
@@ -118,6 +119,9 @@ class GenerationSettings:
         for key in EVALUATION_ONLY if only_sampling is not None else ():
             if getattr(settings, key) != getattr(cls, key):
                 raise ConfigError(f"{where}.{key} is not allowed here: {only_sampling}")
+        if settings.min_length > (limit := settings.max_new_tokens or settings.max_length or math.inf):
+            problem = f"{where}.min_length is {settings.min_length:,}, but replies have at most {limit:,} tokens"
+            raise ConfigError(f"{problem}; lower it")
         if settings.num_beams > 1 and given.get("do_sample") is None:
             settings = replace(settings, do_sample=False)
         if settings.num_return_sequences > settings.num_beams and not settings.do_sample:

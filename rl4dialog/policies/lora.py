@@ -36,6 +36,7 @@ class LoRA:
         check_settings(settings)
         _check_layers(model, settings.get("layers_to_transform"))
         _check_names(model, settings)
+        _check_rank(model, settings.get("r", 8))
         try:
             with warnings.catch_warnings():
                 # GPT-2 stores transposed weights, which peft detects.
@@ -137,6 +138,13 @@ def _check_names(model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
             if not any(f".{name}".endswith(f".{wanted}") for name in names):
                 near = nearest_hint(wanted, {name.rpartition(".")[2] for name in names}) or f"; {_targets_hint(model)}"
                 raise ConfigError(f"lora.{key}: the model has no module {wanted!r}{near}")
+
+
+def _check_rank(model: PreTrainedModel, rank: int) -> None:
+    """Check that adapters are smaller than what they adapt."""
+    matrices = [weight.shape for weight in model.parameters() if weight.dim() == 2]
+    if matrices and rank > (largest := max(map(min, matrices))):
+        raise ConfigError(f"lora.r is {rank:,}, but no layer of the model has a rank above {largest:,}; lower it")
 
 
 def _untie_adapted(model: PreTrainedModel) -> None:

@@ -71,6 +71,8 @@ class CompositeReward(BatchReward):
                 changed = replace(part, name=name, weight=multiply(weight, part.weight))
                 each_turn = block["pay"] == "turn" if "pay" in block else part.each_turn
                 self.parts.append(replace(changed, clip=bounds or part.clip, each_turn=each_turn))
+        if not any(part.weight for part in self.parts):
+            raise ConfigError("reward 'composite': all weights are 0, so the reward is always 0")
 
     @classmethod
     def inner_rewards(cls, args: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, dict[str, Any], str]]:

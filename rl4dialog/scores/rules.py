@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rl4dialog.core.arguments import Count, NonNegativeInt
+from rl4dialog.core.arguments import Count, NonNegativeInt, Pattern, matches_all
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.protocols import RewardFunction, SentenceRewardFunction
 from rl4dialog.core.time_limit import matched
@@ -122,11 +122,9 @@ class RegexReward(SentenceRewardFunction):
         full: Whether the whole reply must match; by default a match anywhere is enough.
     """
 
-    def __init__(self, pattern: str, full: bool = False) -> None:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(f"reward 'regex': {pattern!r} is not a valid regular expression: {error}") from error
+    def __init__(self, pattern: Pattern, full: bool = False) -> None:
+        if matches_all(pattern, 0, "", "a b"):
+            raise ConfigError(f"reward 'regex': {pattern!r} matches every text, so the reward is always 1")
         self._pattern, self._full = pattern, full
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:

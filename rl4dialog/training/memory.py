@@ -21,7 +21,7 @@ from rl4dialog.algorithms.on_policy.ppo import SUPERVISED_BATCH_SIZE
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
+from rl4dialog.core.process_memory import machine_mib, peak_resident_mib, resident_mib
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.functional.masks import FIXED_COST, SHARING_COST, length_groups, rows_per_pass
 from rl4dialog.policies.decoding import keeps_states
@@ -148,6 +148,18 @@ class MemoryPlan:
         """Peak of a run; a lower bound without ``activations``. Rollouts and updates do not overlap."""
         lasting = self.program + self.weights + self.gradients + self.optimizer + self.frozen
         return lasting + max(self.activations or 0, self.rollout)
+
+
+# The prediction is off by up to a quarter (tests/end_to_end/test_memory.py).
+MEMORY_SHARE = 0.8
+LESS_MEMORY = "lower micro_batch_size, or use critic: shared, lora, gradient_checkpointing or precision: bf16"
+
+
+def whole_memory(args: Mapping[str, Any]) -> tuple[float, str]:
+    """The memory in MiB, used or not, where an algorithm with these arguments trains, and where that is."""
+    if trains_on_gpu(args):
+        return torch.cuda.mem_get_info()[1] / MIB, "on the GPU"
+    return machine_mib(), "in main memory"
 
 
 def trains_on_gpu(args: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,6 +30,7 @@ from rl4dialog.envs.vectorize import worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.heads import hidden_size
+from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows, ids_without_token, is_listed, language_model_without_weights
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building import conversations, language_model
@@ -37,7 +39,15 @@ from rl4dialog.training.building.conditions import refuse_useless
 from rl4dialog.training.building.offline import check_rewards
 from rl4dialog.training.building.policy import all_arguments, policy_class
 from rl4dialog.training.building.rewards import MISSING_CLASSIFIER
-from rl4dialog.training.memory import MIB, predict_memory, row_sizes, why_without_graphs
+from rl4dialog.training.memory import (
+    LESS_MEMORY,
+    MEMORY_SHARE,
+    MIB,
+    predict_memory,
+    row_sizes,
+    whole_memory,
+    why_without_graphs,
+)
 from rl4dialog.training.policy_trainee import find_initial_critic
 from rl4dialog.training.reward_model.models import build_judgements, encode_judged, loss_of
 from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
@@ -48,12 +58,20 @@ _MAX_EXAMINED_PARAMETERS = 200_000_000
 """Above this size, initializing random weights takes too long for a dry run."""
 
 
+class NotEnoughMemory(ConfigError):
+    """The machine has less memory than a run needs."""
+
+
 def print_plan(config: RunConfig, console: Console | None = None) -> None:
     """Build all components of a run that are not a language model, and print all derived numbers."""
     refuse_useless(config)
     table = Table(title="Plan", show_header=False)
-    for row in _ROWS[type(config)](config):
-        table.add_row(*row)
+    try:
+        for row in _ROWS[type(config)](config):
+            table.add_row(*row)
+    except NotEnoughMemory:
+        (console or Console()).print(table)  # which says for what
+        raise
     (console or Console()).print(table)
 
 
@@ -81,6 +99,9 @@ def _text_rows(config: TextConfig) -> Rows:
         yield "longest secret, which only the critic reads", f"{parts.lengths.secret} tokens"
     n_parameters = sum(parameter.numel() for parameter in parts.initial_model.parameters())
     yield "model parameters", f"{n_parameters:,}"
+    if config.lora is not None:
+        with torch.device("meta"):
+            LoRA(copy.deepcopy(parts.initial_model), config.lora)
     n_rows = embedding_rows(parts.initial_model)
     if n_without := len(ids_without_token(parts.tokenizer, n_rows)):
         yield "ids without a token", f"{n_without:,} of {n_rows:,}, which replies never contain"
@@ -146,8 +167,11 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
         n_bytes = getattr(memory, what)
         known = "not predicted for this architecture" if n_bytes is None else f"{n_bytes / MIB:,.0f} MiB"
         yield f"memory: {what}", known
-    how_well = "about" if memory.activations is not None else "more than"
-    yield "memory: peak per process", f"{how_well} {memory.total / MIB:,.0f} MiB"
+    how_much = f"{'about' if memory.activations is not None else 'more than'} {memory.total / MIB:,.0f} MiB"
+    yield "memory: peak per process", how_much
+    there, where = whole_memory(args)
+    if MEMORY_SHARE * memory.total / MIB > there:
+        raise NotEnoughMemory(f"the run needs {how_much}, and this machine has {there:,.0f} MiB {where}; {LESS_MEMORY}")
     reason = why_without_graphs(config, parts.initial_model, parts.lengths, args)
     has_vllm, of_policy = config.generation.has_vllm, f"transformers, because {reason}" if reason else "graph"
     yield "generation backend", config.generation.backend if has_vllm else of_policy

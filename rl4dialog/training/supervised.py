@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, get_scheduler
 
-from rl4dialog.core.arguments import Count, NonNegative, check_values, parameters_of
+from rl4dialog.core.arguments import Count, LearningRate, NonNegative, check_values, parameters_of
 from rl4dialog.core.config_blocks import WarmStartConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, nearest_hint
 from rl4dialog.core.types import AGENT, Frame, Sample, Turn
@@ -296,9 +296,11 @@ IGNORED_ARGS = (
 RISE = 0.02
 """Relative rise of the held-out loss, on the same texts, from which on a model counts as having memorised its data."""
 # Of other values, transformers reports some only in training, and trains with the rest.
-_NOT_NEGATIVE = ("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "num_train_epochs")
+_NOT_NEGATIVE = ("weight_decay", "adam_epsilon", "max_grad_norm")
 _COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
 _BOUNDS: dict[str, Any] = dict.fromkeys(_NOT_NEGATIVE, NonNegative) | dict.fromkeys(_COUNTS, Count)
+_BOUNDS["learning_rate"] = LearningRate
+_BOUNDS["num_train_epochs"] = Annotated[float, Field(ge=0, le=10_000)]
 _BOUNDS["warmup_ratio"] = Annotated[float, Field(ge=0, lt=1)]
 
 

@@ -15,8 +15,8 @@ from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from rl4dialog.algorithms.schedules import IterationSchedules, ScheduleSettings, as_schedule
-from rl4dialog.core.arguments import Count, Fraction, Positive
+from rl4dialog.algorithms.schedules import IterationSchedules, RateSettings, as_schedule
+from rl4dialog.core.arguments import Count, Fraction, LearningRate, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.functional import distributed
@@ -73,7 +73,7 @@ class OfflineAlgorithm(IterationSchedules, BaseAlgorithm):
         policy: Any,
         env: VecEnv,
         log: ConversationLog,
-        learning_rate: float | Schedule | ScheduleSettings = 1e-4,
+        learning_rate: LearningRate | Schedule | RateSettings = 1e-4,
         n_steps: Count = 65_536,
         batch_size: Count = 2048,
         micro_batch_size: Count | None = None,

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.distributions import Categorical, kl_divergence, register_kl
 from typing_extensions import Unpack
 
-from rl4dialog.algorithms.schedules import SCHEDULED, IterationSchedules, ScheduleSettings, as_schedule
-from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
+from rl4dialog.algorithms.schedules import SCHEDULED, IterationSchedules, RateSettings, ScheduleSettings, as_schedule
+from rl4dialog.core.arguments import Count, Epochs, Fraction, LearningRate, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.functional import distributed
@@ -59,7 +59,7 @@ class CommonArguments(TypedDict, total=False):
     policy: Any
     env: Any
     policy_kwargs: dict[str, Any] | None
-    learning_rate: NonNegative | Schedule
+    learning_rate: LearningRate | Schedule
     n_steps: Count
     batch_size: Count
     gamma: Fraction
@@ -75,7 +75,7 @@ class CommonArguments(TypedDict, total=False):
 class OnPolicyArguments(CommonArguments, total=False):
     """Arguments of on-policy algorithms in stable-baselines3 and sb3-contrib. No algorithm has all of them."""
 
-    n_epochs: Count
+    n_epochs: Epochs
     gae_lambda: Fraction
     clip_range: Positive | Schedule
     clip_range_vf: Positive | Schedule | None
@@ -92,7 +92,7 @@ class OnPolicyArguments(CommonArguments, total=False):
 class TextArguments(OnPolicyArguments, total=False):
     """The same for algorithms on text, where some can have a schedule in the config."""
 
-    learning_rate: NonNegative | Schedule | ScheduleSettings  # type: ignore[misc]
+    learning_rate: LearningRate | Schedule | RateSettings  # type: ignore[misc]
     clip_range: Positive | Schedule | ScheduleSettings  # type: ignore[misc]
     clip_range_vf: Positive | Schedule | ScheduleSettings | None  # type: ignore[misc]
 

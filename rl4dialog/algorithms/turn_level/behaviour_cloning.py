@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from rl4dialog.algorithms.turn_level.iterations import OnPolicyIterations
-from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
+from rl4dialog.core.arguments import Count, Epochs, Fraction, LearningRate, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 
 Demonstrations = tuple[Tensor, Tensor, Tensor]
@@ -42,14 +42,19 @@ class BehaviourCloning(OnPolicyIterations, A2C):
         self,
         policy: Any,
         env: VecEnv,
-        learning_rate: Any = 1e-3,
+        learning_rate: LearningRate = 1e-3,
         batch_size: Count = 32,
         n_steps: Count = 4,
         ent_coef: NonNegative = 0.0,
         max_grad_norm: Positive = 10.0,
         **kwargs: Any,
     ) -> None:
-        own = {"learning_rate": learning_rate, "n_steps": n_steps, "ent_coef": ent_coef, "max_grad_norm": max_grad_norm}
+        own: dict[str, Any] = {
+            "learning_rate": learning_rate,
+            "n_steps": n_steps,
+            "ent_coef": ent_coef,
+            "max_grad_norm": max_grad_norm,
+        }
         super().__init__(policy, env, use_rms_prop=False, **own, **kwargs)
         self._batch_size = batch_size
         self._demonstrations = demonstrations_of(self)
@@ -65,9 +70,9 @@ class BehaviourCloning(OnPolicyIterations, A2C):
 
 def warm_start_by_cloning(
     algorithm: Any,
-    n_epochs: Count = 10,
+    n_epochs: Epochs = 10,
     batch_size: Count = 32,
-    learning_rate: Positive = 1e-3,
+    learning_rate: LearningRate = 1e-3,
     max_grad_norm: Positive = 10.0,
 ) -> None:
     """Imitate the environment's demonstrations before the first iteration.

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from rl4dialog.algorithms.turn_level.behaviour_cloning import demonstrations_of
 from rl4dialog.algorithms.turn_level.iterations import OnPolicyIterations
-from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
+from rl4dialog.core.arguments import Count, LearningRate, NonNegative, NonNegativeInt
 from rl4dialog.core.errors import ConfigError
 
 Turns = tuple[Tensor, Tensor, Tensor]
@@ -80,7 +80,7 @@ class GDPL(OnPolicyIterations, PPO):
         self,
         policy: Any,
         env: VecEnv,
-        estimator_learning_rate: Positive = 1e-3,
+        estimator_learning_rate: LearningRate = 1e-3,
         estimator_epochs: Count = 2,
         estimator_batch_size: Count = 128,
         estimator_warmup_iters: NonNegativeInt = 10,

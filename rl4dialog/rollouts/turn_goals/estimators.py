@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from rl4dialog.core.arguments import Count, NonNegative, Positive
+from rl4dialog.core.arguments import Count, LearningRate, NonNegative
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.scores.language_models import FrozenLanguageModel, HiddenMeanEmbedder, TextEmbedder, TfidfEmbedder
 
@@ -108,7 +108,7 @@ class RankingEstimator(StateEstimator):
         margin: NonNegative = 1.0,
         n_steps: Count = 300,
         batch_size: Count = 64,
-        learning_rate: Positive = 0.003,
+        learning_rate: LearningRate = 0.003,
         seed: int = 0,
     ) -> None:
         if (model_name is not None) != (base == "hidden_mean"):

@@ -220,6 +220,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.policy.args.reference: {reference} has no effect on training with alg.kl_div.coeff: 0; remove it"),
     ),
     "refuse": (
+        (lambda too_long: too_long, "{too_long[0]}.min_length is {too_long[1]:,}, but replies have at most "
+         "{too_long[2]:,} tokens (env.args.max_episode_length); lower it"),
         (lambda learning_starts, n_timesteps: learning_starts >= n_timesteps,
          "alg.args.learning_starts is {learning_starts:,}, but the run has only {n_timesteps:,} timesteps; lower it"),
         (lambda gradient_steps: gradient_steps == 0,
@@ -399,6 +401,8 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
         values["graph_refusal"] = values.get("graph_refusal") or eager_reason(
             "graph", "cuda", settings, policy.graph_refusal()
         )
+        if config.env is not None and settings.min_length > (limit := config.env.args.max_episode_length):
+            values["too_long"] = block.where, settings.min_length, limit
         if settings.num_beams > 1:
             values["beams"] = f"{block.where}.num_beams is {settings.num_beams}"
         if block.kwargs.get("post_processing_fn") is not None:

@@ -19,12 +19,9 @@ from rl4dialog.rollouts.talk import talk_of_one_reply
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
 from rl4dialog.training.evaluation import CONSTANT, RANDOM, compute_metrics, trivial_scores
-from rl4dialog.training.memory import MIB, trains_on_gpu
+from rl4dialog.training.memory import LESS_MEMORY, MEMORY_SHARE, MIB, trains_on_gpu
 from rl4dialog.training.supervised import memorised
 from rl4dialog.training.watch import BEST_ADVICE, FIRST_KL_TOLERANCE, already_best
-
-# The prediction is off by up to a quarter (tests/end_to_end/test_memory.py).
-MEMORY_SHARE = 0.8
 
 # Largest allowed difference between two log-probabilities of one token. Float32 kernels differ by 1e-5. Bfloat16 rounds
 # logits of 32 to 1/8, in each of the two passes.
@@ -46,8 +43,7 @@ def memory(subject: Subject) -> Finding:
         there, where = available_mib() + resident_mib(), "in main memory"
     how_well = "about" if subject.memory_plan.activations is not None else "more than"
     measured = f"{how_well} {needed:,.0f} MiB needed, {there:,.0f} MiB available {where}"
-    advice = "lower micro_batch_size, or use critic: shared, lora, gradient_checkpointing or precision: bf16"
-    return judged(needed / there, measured, advice, warn_above=MEMORY_SHARE, fail_above=1.0)
+    return judged(needed / there, measured, LESS_MEMORY, warn_above=MEMORY_SHARE, fail_above=1.0)
 
 
 def disk(subject: Subject) -> Finding:

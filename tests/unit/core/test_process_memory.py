@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl4dialog.core import process_memory
-from rl4dialog.core.process_memory import available_mib, keep_few_kernels, peak_resident_mib, resident_mib
+from rl4dialog.core.process_memory import available_mib, keep_few_kernels, machine_mib, peak_resident_mib, resident_mib
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads the memory from /proc")
 
@@ -33,7 +33,7 @@ def test_available_memory_is_within_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(process_memory, "_CGROUPS", ((limit, used),))
     used.write_text(f"{2 * 2**20}\n")
     limit.write_text(f"{5 * 2**20}\n")
-    assert available_mib() == 3
+    assert available_mib() == 3 and machine_mib() == 5
     limit.write_text("max\n")
     assert available_mib() > 3
 

@@ -207,9 +207,9 @@ def test_mistakes_in_rules_are_named_by_their_place(args, message):
         PartnerRegistry.check("rules", args, "env.args.partner.args")
 
 
-@pytest.mark.parametrize("patterns", [["a", "b", "a"], ["", "b"]])
+@pytest.mark.parametrize("patterns", [["a", "b", "a"], ["", "b"], ["(?s:.)", "b"], ["b", ""]])
 def test_rule_that_never_decides_is_refused(patterns):
-    with pytest.raises(ConfigError, match="a pattern is empty or listed twice"):
+    with pytest.raises(ConfigError, match=r"(listed twice|matches every text), so rules after it"):
         make_partner(*({"pattern": pattern, "replies": "x"} for pattern in patterns))
 
 

@@ -120,6 +120,7 @@ UNREAD = "read embeddings of their own, which are named 'embed_tokens'"
     [
         ("t5", {"target_modules": ["shared"]}, UNREAD),
         ("bart", {"target_modules": ["lm_head"], "modules_to_save": ["shared"]}, UNREAD),
+        ("llama", {"r": 100_000}, "lora.r is 100,000, but no layer of the model has a rank above 32; lower it"),
         ("llama", {"target_modules": ["embed_tokens", "lm_head"], "ensure_weight_tying": True}, "cannot be merged"),
     ],
 )

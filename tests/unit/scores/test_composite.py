@@ -55,6 +55,10 @@ def test_composite_of_composites_multiplies_weights_and_names_twins_apart():
         ([{"id": "rouge", "weight": {"schedule": "linaer"}}], r"rewards\[0\].weight: .*'linaer'.* expected tags: 'con"),
         ([{"id": "rouge"}, {"id": "rouge", "clip": -1}], r"rewards\[1\].clip: must be a positive number or \[lowest"),
         ([{"id": "rouge", "args": ["rouge1"]}], r"rewards\[0\].args: input should be an object"),
+        (
+            [{"id": "rouge", "weight": 0}, {"id": "rouge", "weight": {"schedule": "constant", "value": 0}}],
+            "all weights are",
+        ),
         ([{"id": "composite", "clip": 1, "args": {"rewards": [{"id": "rouge"}]}}], r"put clip into its blocks"),
     ],
 )

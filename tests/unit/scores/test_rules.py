@@ -79,8 +79,13 @@ def test_regular_expressions():
     whole = RewardFunctionRegistry.get("regex", {"pattern": r"\d+ dollars", "full": True})
     assert [pay(anywhere, text) for text in ("it costs 30 dollars", "30 dollars", "dollars")] == [1.0, 1.0, 0.0]
     assert [pay(whole, text) for text in ("it costs 30 dollars", "30 dollars", "dollars")] == [0.0, 1.0, 0.0]
-    with pytest.raises(ConfigError, match="not a valid regular expression"):
-        RewardFunctionRegistry.get("regex", {"pattern": "("})
+    with pytest.raises(ConfigError, match=r"args\.pattern: input should be a regular expression"):
+        RewardFunctionRegistry.check("regex", {"pattern": "("}, "reward_fn.args")
+    for always in ("", "x*", r"[\s\S]?"):
+        with pytest.raises(ConfigError, match="matches every text, so the reward is always 1"):
+            RewardFunctionRegistry.get("regex", {"pattern": always})
+    for useful in (r"\S", "^.$"):
+        RewardFunctionRegistry.get("regex", {"pattern": useful})
 
 
 @pytest.mark.parametrize(

@@ -502,7 +502,7 @@ def test_rising_held_out_loss_is_memorising(losses, words):
 
 def test_diverged_training_says_so(tokenizer):
     with pytest.raises(ConfigError, match=r"diverged.*lower learning_rate"):
-        train(make_model(tokenizer), tokenizer, learning_rate=1e30, max_grad_norm=0.0, num_train_epochs=4)
+        train(make_model(tokenizer), tokenizer, weight_decay=1e9, learning_rate=1.0, num_train_epochs=9)
 
 
 @pytest.mark.parametrize(
@@ -512,7 +512,9 @@ def test_diverged_training_says_so(tokenizer):
         ({"learning_rate": "fast"}, "learning_rate: input should be a valid number, got 'fast'"),
         ({"num_train_epochs": True}, "num_train_epochs: input should be a valid number, got True"),
         ({"use_cpu": 1}, "use_cpu: input should be a valid boolean, got 1"),
-        ({"learning_rate": -1}, "learning_rate: input should be greater than or equal to 0, got -1"),
+        ({"learning_rate": -1}, "learning_rate: input should be greater than 0, got -1"),
+        ({"learning_rate": 0.0}, "learning_rate: input should be greater than 0, got 0.0"),
+        ({"num_train_epochs": 1e9}, "num_train_epochs: input should be less than or equal to 10000"),
         ({"num_train_epochs": float("nan")}, "num_train_epochs: input should be a finite number, got nan"),
         ({"per_device_train_batch_size": 0}, "batch_size: input should be greater than or equal to 1, got 0"),
         ({"gradient_accumulation_steps": 1.5}, "accumulation_steps: input should be a valid integer, got 1.5"),

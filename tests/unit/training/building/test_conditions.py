@@ -8,6 +8,7 @@ import yaml
 from runs import make_config, train, write_config
 
 from rl4dialog import cli
+from rl4dialog.core import process_memory
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.training.assembly import Assembly
@@ -118,6 +119,7 @@ MET = [
     (REPLAY, "note", env(action="multi_binary"), "n_composites has no effect"),
     (REPLAY, "note", env(max_turns=1), "env.args.max_turns is 1: every dialogue ends"),
     (REPLAY, "warn", EXPLORING, "explores more and more"),
+    (TEXT, "refuse", policy(generation_kwargs={"min_length": 11}), "min_length is 11, but replies have at most 10"),
     (TEXT, "warn", {"callbacks": [EARLY]}, "can never stop the run"),
     (TEXT, "warn", KEEP_BEST, "keep_best has no effect"),
     (TEXT, "note", {"train_evaluation__eval_every": 3}, "eval_every is 3, more than the 2 iterations"),
@@ -200,7 +202,7 @@ LONGER = {"train_evaluation__n_iters": 100, "env__args__max_turns": 2, "env__arg
 SUPERVISED = {"id": "supervised", "model_type": "causal", "model_name": "m", "training_args": {}}
 WITHOUT = [
     *((base, {}) for base in BASES),
-    *((TEXT, {**overrides, **LONGER}) for _, _, overrides, _ in MET[16:23]),
+    *((TEXT, {**overrides, **LONGER}) for _, _, overrides, _ in MET[17:24]),
     (CART_POLE, {"train_evaluation__n_iters": 0, "alg__args__learning_starts": 100}),  # only evaluates
     *((GOALS, {"env__args__goals": name}) for name in ("get_acquainted", "convogym")),
     (TEXT, wordle("mixture")),
@@ -286,10 +288,44 @@ def test_arguments_that_contradict_each_other_are_refused(base, overrides, messa
         check_components(built(tmp_path, base, {"reward_fn": LENGTH, **overrides}))
 
 
+@pytest.mark.parametrize(
+    ("base", "overrides", "message"),
+    [
+        (TEXT, args(learning_rate=0.0), "learning_rate: input should be greater than 0"),
+        (TEXT, args(learning_rate={"start": 11.0}), "learning_rate.start: input should be less than or equal to 10"),
+        (CART_POLE, args(learning_rate=1e6), "learning_rate: input should be less than or equal to 10"),
+        (TEXT, {"alg": BC, **args(learning_rate=0)}, "learning_rate: input should be greater than 0"),
+        (TEXT, args(n_epochs=20_000), "n_epochs: input should be less than or equal to 10000"),
+        (TEXT, {"warm_start": {"n_epochs": 1e9}}, "warm_start.n_epochs: input should be less than or equal to 10000"),
+        (TEXT, {"warm_start": {"learning_rate": 100.0}}, "warm_start.learning_rate: input should be less than or"),
+        (CART_POLE, args(buffer_size=10**10), "buffer_size: input should be less than or equal to 1000000000"),
+        (TEXT, args(vf_coef=1e300), "vf_coef: input should be less than or equal to 1000000000"),
+        (TALK, env(end_when={"partner": ["\\w|\\W"]}), "\\\\W' matches every text, so conversations end"),
+    ],
+)
+def test_meaningless_numbers_are_refused(base, overrides, message, tmp_path):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_components(built(tmp_path, base, overrides))
+
+
 def test_a_run_that_needs_more_samples_is_refused_before_it_begins(tmp_path, capsys):
     config = make_config(tmp_path, **env(once=True), train_evaluation__n_iters=999)
     assert train(tmp_path, config, "--dry_run") == 2
     assert re.search(r"once: the run needs at least [\d,]+ samples.*the train split has \d+", capsys.readouterr().err)
+
+
+def test_a_plan_beyond_the_memory_of_the_machine_is_shown_and_refused(tmp_path, capsys, monkeypatch):
+    limit = tmp_path / "max"
+    monkeypatch.setattr(process_memory, "_CGROUPS", ((limit, tmp_path / "current"),))
+    config = make_config(tmp_path, alg__args__device="cpu")
+    for n_bytes, code in ((2**26, 2), (2**60, 0)):
+        limit.write_text(str(n_bytes))
+        assert train(tmp_path, config, "--dry_run") == code
+        out, error = capsys.readouterr()
+        assert "memory: peak per process" in out
+        assert bool(re.search(r"needs about [\d,]+ MiB, and this machine has 64 MiB in main memory", error)) == (
+            code == 2
+        )
 
 
 def config_of(folder, args=None, **overrides):
