@@ -97,7 +97,7 @@ class TextArguments(OnPolicyArguments, total=False):
     clip_range_vf: Positive | Schedule | ScheduleSettings | None  # type: ignore[misc]
 
 
-STEP_BACK = 3.0
+STEP_BACK = 1.5  # the factor at which stable-baselines3 stops an update before a step
 MAX_HALVINGS = 6  # then the policy takes no step
 # Cost of a look against a small error of the mean: two passes without gradients over an eighth of the rollout.
 LOOK_AT_ONE_IN, MIN_TOKENS_LOOKED_AT = 8, 512
