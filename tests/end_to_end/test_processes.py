@@ -17,6 +17,7 @@ from fake_vllm_server import VLLMServer
 from runs import changed, lines, make_config, supervised, write_config
 from safetensors.torch import load_file
 
+from rl4dialog.algorithms.on_policy.rollout_mixin import MAX_HALVINGS
 from rl4dialog.core.config import parse_config
 from rl4dialog.training.assembly import Assembly
 
@@ -178,6 +179,7 @@ FOLLOWS = {
 PERPLEXITY = {
     "train_evaluation__metrics": [{"id": "causal_perplexity", "args": {"stride": 8}}],
     "alg__policy__args__gradient_checkpointing": True,
+    "alg__args__target_kl": 0.01,  # a step of this learning rate is halved
 }
 
 
@@ -226,6 +228,8 @@ def test_shards_give_the_weights_of_two_copies(tmp_path, algorithm, kind, change
     for key in ("rollout/task_reward", "rollout/kl", "rollout/tokens", "rollout/n_episodes"):
         assert of_shards[key] == pytest.approx(rollout[key], abs=1e-5), key
     assert trained_in_shards["train/grad_norm"] == pytest.approx(trained_["train/grad_norm"], rel=1e-3)
+    halved = [each.get("train/step_halvings") for each in (trained_, trained_in_shards)]
+    assert halved[0] == halved[1] and (halved[0] is None or 0 < halved[0] < MAX_HALVINGS)
 
 
 @pytest.mark.parametrize("variables", [{}, pytest.param(FSDP, marks=pytest.mark.long)], ids=["copies", "shards"])

@@ -46,6 +46,7 @@ def updated(algorithm, replies, rows_of, **settings):
     ("algorithm", "settings", "in_two", "rows"),
     [
         (A2C, OF_A2C, {}, range(12)),
+        (A2C, {**OF_A2C, "target_kl": 0.2}, {}, range(12)),
         (OWN, OF_A2C, {}, range(12)),
         (TRPO, {**OF_TRPO, "batch_size": 10**6}, {}, range(12)),
         # All replies are equal, so that a share of them is as good as all, and minibatches are.
