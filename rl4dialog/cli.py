@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import re
@@ -81,12 +82,10 @@ def _run(name: str, args: argparse.Namespace) -> int:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except RuntimeError as error:
-        if args.debug or "out of memory" not in str(error):
+    except (RuntimeError, MemoryError, OSError) as error:
+        if args.debug or (cure := _cure(error)) is None:
             raise
-        less = "lower alg.args.micro_batch_size, which changes no result, or with FSDP set "
-        less += "generation.gather_weights to false; docs/hyperparameters.md has more under memory"
-        print(f"error: {error}: {less}. What was saved before is kept.", file=sys.stderr)
+        print(f"error: {error}: {cure}. What was saved before is kept.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         if args.debug:
@@ -94,6 +93,16 @@ def _run(name: str, args: argparse.Namespace) -> int:
         where = getattr(args, "run_path", None)
         print(f"\ninterrupted; partial results are in {where}" if where else "\ninterrupted", file=sys.stderr)
         return 130
+
+
+def _cure(error: Exception) -> str | None:
+    """What to do if the machine has too little of something; ``None`` for other errors."""
+    if isinstance(error, MemoryError) or "out of memory" in str(error):
+        less = "lower alg.args.micro_batch_size, which changes no result, or with FSDP set "
+        return less + "generation.gather_weights to false; docs/hyperparameters.md has more under memory"
+    if os.strerror(errno.EMFILE) in str(error):
+        return "raise the limit of open files, such as with ulimit -n 4096, or lower env.n_envs and env.n_workers"
+    return None
 
 
 # Control characters of a foreign text, such as a model's name, in what is printed or logged. Colors and the carriage

@@ -114,11 +114,20 @@ def check_expansion(unpacked: int, packed: int, place: Path) -> None:
 
 
 def json_value(text: str | bytes) -> Any:
-    """Parsed JSON; a `ValueError` if it is malformed or nested too deeply, or an object has a key twice."""
+    """Parsed JSON; a `ValueError` if it is malformed or nested too deeply, or has a key twice or a huge number."""
+    # A search costs less than a Python function for each number.
+    is_long = re.search(rb"\d{309}" if isinstance(text, bytes) else r"\d{309}", text)  # type: ignore[arg-type]
     try:
-        return json.loads(text, object_pairs_hook=_distinct)
+        return json.loads(text, object_pairs_hook=_distinct, parse_int=_fitting if is_long else None)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _fitting(digits: str) -> int:
+    """A whole number that a float can hold."""
+    if (n := len(digits.lstrip("-"))) > 308:
+        raise ValueError(f"it has a number of {n:,} digits")
+    return int(digits)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

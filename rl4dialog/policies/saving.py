@@ -125,6 +125,10 @@ def loaded_tensors(path: Path, why: str = "") -> dict[str, Tensor]:
     return load_file(path)
 
 
+_MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg")
+"""Tensors of torch's optimizers that have the shape of their parameter."""
+
+
 def load_optimizer(optimizer: Optimizer, folder: Path) -> None:
     """Load the tensors of :func:`optimizer_tensors` from :data:`OPTIMIZER_FILE`. Learning rates are left unchanged."""
     path = Path(folder) / OPTIMIZER_FILE
@@ -135,17 +139,25 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], path:
     """Restore the state of :func:`optimizer_tensors` in an optimizer of the same parameters."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     states: dict[int, dict[str, Any]] = {}
+    names: dict[int, set[str]] = {}
     for key, value in tensors.items():
         index, *outer, name = key.split(".")
-        if int(index) >= len(parameters):
+        if not index.isdecimal() or int(index) >= len(parameters):
             raise ModelError(f"{path} belongs to a model with more than {len(parameters)} trained parameters")
         parameter = parameters[int(index)]
+        names.setdefault(int(index), set()).add(key.partition(".")[2])
+        is_moment = name in _MOMENTS and not outer
+        if is_moment and not (value.shape == parameter.shape and value.isfinite().all()):
+            what = f"{key} has the shape {tuple(value.shape)}, and its parameter {tuple(parameter.shape)}"
+            raise ModelError(f"{path} is damaged: {what}, or it is not finite")
         if isinstance(parameter, DTensor) and value.shape == parameter.shape:
             value = distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)
         state = states.setdefault(int(index), {})
         for each in outer:
             state = state.setdefault(each, {})
         state[name] = value.item() if value.dtype == torch.int64 and not value.shape else value
+    if len({frozenset(each) for each in names.values()}) > 1:
+        raise ModelError(f"{path} is damaged: it lacks a part of the state of some parameters")
     optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

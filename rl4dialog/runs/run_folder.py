@@ -17,9 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rl4dialog.core.errors import RunFolderError
+from typing_extensions import TypedDict
+
+from rl4dialog.core.arguments import parsed
+from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.core.files import (
     CONFIG_FILE,
     append_whole,
@@ -370,10 +373,26 @@ def read_references(run: str | Path) -> dict[str, float]:
     return {}
 
 
+class _CriticRecord(TypedDict):
+    """The part of `CRITIC_MEASURE_FILE` that is read."""
+
+    checkpoint: str
+    split: str
+    n_states: int
+    n_continuations: int
+    metrics: dict[str, float | None]
+    bins: list[dict[Literal["value", "mean_return", "n"], float]]
+    notes: list[str]
+
+
 def read_critic(run: str | Path) -> dict[str, Any]:
     """Read what ``rl4dialog critic`` measured; empty if it did not, or the file is damaged."""
-    found = read_or_nothing(Path(run) / CRITIC_MEASURE_FILE)
-    return found if isinstance(found, dict) and "metrics" in found else {}
+    found = read_or_nothing(path := Path(run) / CRITIC_MEASURE_FILE)
+    try:
+        return dict(parsed(_CriticRecord, found, str(path))) if path.exists() else {}
+    except DataError as error:
+        _logger.warning("%s; the report leaves it out", error)
+        return {}
 
 
 def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:

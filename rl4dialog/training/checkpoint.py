@@ -19,9 +19,10 @@ from typing import Any
 
 from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.config_blocks import GENERATION_OPTIONS
-from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
+from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError, shown
 from rl4dialog.core.files import json_object, read_manifest, read_or_nothing, write_manifest
 from rl4dialog.core.run_format import current_config, current_state, naming_writer, numbered
+from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import differing
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.runs.run_folder import (
@@ -153,6 +154,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         read_manifest(path)
         state = json_object((path / _STATE_FILE).read_text(encoding="utf-8"))
+        if not is_whole_number(number := state.get("iteration"), at_least=0):
+            raise ValueError(f"the iteration in its {_STATE_FILE} is {shown(number)}")
     except (OSError, ValueError) as error:
         raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from error
     return Checkpoint(path, current_state(state, path.parents[1]))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from rl4dialog.core.config_blocks import RunConfig
-from rl4dialog.core.errors import RewardError
+from rl4dialog.core.errors import CheckpointError, RewardError
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.run_format import naming_writer
 from rl4dialog.functional.distributed import all_gather_object, barrier
@@ -125,8 +125,14 @@ class Trainer:
 
     def _resume(self, checkpoint: Checkpoint) -> dict[str, Evaluation]:
         """Restore a checkpoint and the run folder; returns the evaluations before training, by split."""
-        with naming_writer(checkpoint.path.parents[1]):
-            self.trainee.restore(checkpoint)
+        try:
+            with naming_writer(checkpoint.path.parents[1]):
+                self.trainee.restore(checkpoint)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if "out of memory" in str(error):
+                raise
+            what = f"the checkpoint {checkpoint.path} cannot be restored, because its state is not what a run writes"
+            raise CheckpointError(f"{what} ({error!r:.200}); remove it to resume from the one before") from error
         before = {split: self.trainee.recall(split, 0) for split in SPLITS}
         barrier()
         # After the barrier: if any process rejects the checkpoint, the folder must be left unchanged.

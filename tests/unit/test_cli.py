@@ -140,12 +140,21 @@ def test_several_overrides_may_follow_one_set():
     assert parsed.overrides == ["a=1", "b=2", "c=3"]
 
 
-@pytest.mark.parametrize("kind", ["CUDA", "MPS backend"])
-def test_lack_of_memory_is_one_paragraph_with_advice(kind, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "lower alg.args.micro_batch_size"),
+        (RuntimeError("MPS backend out of memory"), "lower alg.args.micro_batch_size"),
+        (MemoryError("Unable to allocate 7.28 TiB for an array"), "lower alg.args.micro_batch_size"),
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE), "log.txt"), "raise the limit of open files"),
+        (RuntimeError("received 0 items of ancdata: Too many open files"), "raise the limit of open files"),
+    ],
+)
+def test_lack_of_memory_or_files_is_one_paragraph_with_advice(error, advice, monkeypatch, capsys):
     def fail(args):
-        raise RuntimeError(f"{kind} out of memory. Tried to allocate 2.00 GiB")
+        raise error
 
     monkeypatch.setitem(COMMANDS, "list", replace(COMMANDS["list"], run=fail))
     assert main(["list"]) == 2
     message = capsys.readouterr().err
-    assert message.startswith(f"error: {kind} out of memory. Tried") and "lower alg.args.micro_batch_size" in message
+    assert message.startswith(f"error: {error}") and advice in message

@@ -172,8 +172,11 @@ def _log_lines(run: Run) -> list[tuple[datetime, str, str]]:
         text = (run.path / LOG_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    found = (match for line in text.split("\n") if (match := _LOG_LINE.match(line)))
-    return [(datetime.fromisoformat(match[1]), match[2], match[4]) for match in found]
+    lines = []
+    for match in filter(None, map(_LOG_LINE.match, text.split("\n"))):
+        with suppress(ValueError):  # a damaged time
+            lines.append((datetime.fromisoformat(match[1]), match[2], match[4]))
+    return lines
 
 
 _logger = logging.getLogger(__name__)

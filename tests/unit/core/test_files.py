@@ -72,7 +72,14 @@ def check_errors(path, use, depth=3, others=OTHERS):
     path.write_text(text, encoding="utf-8")
 
 
-def test_deep_nesting_and_a_key_given_twice_are_value_errors():
+def test_deep_nesting_huge_numbers_and_a_key_given_twice_are_value_errors():
+    for text in ('{"a": [1, -%s]}', b'{"a": [1, %s]}'):
+        digits = "9" * 308
+        value = json_value(text % (digits.encode() if isinstance(text, bytes) else digits))
+        assert abs(float(value["a"][1])) > 1e307
+        with pytest.raises(ValueError, match="it has a number of 309 digits"):
+            json_value(text % (b"9" * 309 if isinstance(text, bytes) else "9" * 309))
+    assert json_value(f'["{"9" * 400}", 7]') == ["9" * 400, 7]
     with pytest.raises(ValueError, match="nested too deeply"):
         json_value(DEEP)
     with pytest.raises(ValueError, match=r"must be a JSON object, not \[1\]"):

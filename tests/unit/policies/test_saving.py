@@ -1,16 +1,26 @@
 """Saved models compute the log-probabilities of the policies that were trained, in every form that is saved."""
 
+from pathlib import Path
+
 import peft
 import pytest
 import torch
 from covering import covering
 from tiny import MODELS, make_env, make_gpt2, make_policy, make_tokenizer
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.lora import ADAPTER_FOLDER, check_restores
-from rl4dialog.policies.saving import MODEL_FOLDER, load_policy_weights, save_policy, tensors_hash, weights_hash
+from rl4dialog.policies.saving import (
+    MODEL_FOLDER,
+    load_policy_weights,
+    optimizer_tensors,
+    restore_optimizer,
+    save_policy,
+    tensors_hash,
+    weights_hash,
+)
 from rl4dialog.policies.vllm_backend import weights_to_send
 
 ATTENTION = {"gpt2": "c_attn", "llama": "q_proj", "t5": "q", "bart": "q_proj"}
@@ -231,3 +241,25 @@ def test_gradients_survive_the_swap_of_adapters():
         log_probs.sum().backward()
         grads.append([p.grad.clone() for p in policy.actor_parameters() if p.grad is not None])
     assert grads[0] and all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"0.exp_avg": torch.zeros(3, 2)}, r"damaged: 0.exp_avg has the shape \(3, 2\), and its parameter \(2, 3\)"),
+        ({"1.exp_avg_sq": torch.full((4,), torch.nan)}, "damaged: 1.exp_avg_sq .* not finite"),
+        ({"1.exp_avg": None}, "lacks a part of the state of some parameters"),
+        ({"2.exp_avg": torch.zeros(4)}, "more than 2 trained parameters"),
+        ({"x.exp_avg": torch.zeros(4)}, "more than 2 trained parameters"),
+    ],
+)
+def test_state_of_an_optimizer_that_does_not_fit_is_refused(change, words):
+    parameters = [torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(4))]
+    optimizer = torch.optim.AdamW(parameters)
+    sum(each.sum() for each in parameters).backward()
+    optimizer.step()
+    tensors = optimizer_tensors(optimizer)
+    restore_optimizer(optimizer, tensors, Path("whole"))
+    damaged = {name: tensor for name, tensor in {**tensors, **change}.items() if tensor is not None}
+    with pytest.raises(ModelError, match=words):
+        restore_optimizer(optimizer, damaged, Path("optimizer.safetensors"))

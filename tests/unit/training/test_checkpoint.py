@@ -8,6 +8,7 @@ from runs import make_config
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
+from rl4dialog.core.files import write_manifest
 from rl4dialog.inference.loading import find_checkpoint
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.training.checkpoint import (
@@ -16,6 +17,7 @@ from rl4dialog.training.checkpoint import (
     checkpoint_folders,
     find_run,
     is_done,
+    newest_checkpoint,
     remove_checkpoints_after,
 )
 
@@ -108,3 +110,14 @@ def test_what_a_process_saved_is_for_as_many_processes(tmp_path):
     assert checkpoint.of_process("one") == "a"
     with pytest.raises(CheckpointError, match="was written by 2 processes, but this run has 1; start the run with 2"):
         checkpoint.of_process("two")
+
+
+@pytest.mark.parametrize("damaged", ["{}", '{"iteration": "3"}', '{"iteration": null}', '{"iteration": -1}', "[]"])
+def test_a_checkpoint_whose_state_has_no_iteration_is_skipped_as_damaged(damaged, tmp_path, caplog):
+    for number, state in ((1, '{"iteration": 1}'), (2, damaged)):
+        path = tmp_path / "checkpoints" / f"iteration_{number:06d}"
+        path.mkdir(parents=True)
+        (path / "state.json").write_text(state)
+        write_manifest(path)
+    assert newest_checkpoint(tmp_path).iteration == 1
+    assert "iteration_000002 is damaged" in caplog.text

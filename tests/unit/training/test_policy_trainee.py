@@ -114,7 +114,7 @@ def test_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(folder, tmp_p
 def test_checkpoint_without_a_critic_and_an_empty_name_are_refused(folder, tmp_path):
     checkpoint = tmp_path / "checkpoints" / "iteration_000001"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "state.json").write_text("{}")
+    (checkpoint / "state.json").write_text('{"iteration": 1}')
     write_manifest(checkpoint)
     with pytest.raises(ConfigError, match=r"has no critic; name the folder of a run"):
         trainee(folder, tmp_path)

@@ -1,5 +1,8 @@
 """The trainer, transformers' trainer without side effects, and the plan."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 import torch
 from reward_models import TEXTS
@@ -8,6 +11,8 @@ from runs import make_config
 from tiny import make_gpt2
 
 from rl4dialog.core.config import KINDS, parse_config
+from rl4dialog.core.errors import CheckpointError
+from rl4dialog.core.run_format import FORMAT, KEY
 from rl4dialog.training import memory
 from rl4dialog.training import plan as plan_module
 from rl4dialog.training import trainer as module
@@ -88,3 +93,15 @@ def test_sampler_is_named_with_the_reason(tmp_path, monkeypatch, on_gpu, overrid
     monkeypatch.setattr(memory, "rows_per_pass", lambda *args: None)  # would ask the GPU for its memory
     reward = {"id": "length_penalty", "args": {"max_length": 5}}
     assert plan(tmp_path, reward_fn=reward, **overrides)["generation backend"].startswith(expected)
+
+
+@pytest.mark.parametrize("error", [KeyError("n_updates"), TypeError("not a list"), ValueError("bad"), OverflowError()])
+def test_a_checkpoint_with_another_state_is_named(error, tmp_path):
+    def restore(checkpoint):
+        raise error
+
+    runner = SimpleNamespace(trainee=SimpleNamespace(restore=restore))
+    (tmp_path / "config.json").write_text(json.dumps({KEY: FORMAT}))
+    checkpoint = SimpleNamespace(path=tmp_path / "checkpoints" / "iteration_000003")
+    with pytest.raises(CheckpointError, match=rf"iteration_000003 cannot be .*{type(error).__name__}.*remove it"):
+        module.Trainer._resume(runner, checkpoint)

@@ -225,6 +225,18 @@ def test_calibration_of_the_critic_is_drawn(tmp_path):
     assert text.index("90 states of the val split") < text.index("value of the critic") < text.index("a perfect one")
 
 
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"metrics": 1}', '{"metrics": {"a": "b"}, "bins": [{"value": 1}]}'])
+def test_a_damaged_measure_of_the_critic_and_damaged_times_of_the_log_are_left_out(tmp_path, damaged):
+    run = write_run(tmp_path)
+    (run / "critic.json").write_text(damaged)
+    lines = "2026-13-41 99:00:00,1 WARNING x: unreadable", "2026-01-01 09:00:00,1 WARNING x: said", "\x00"
+    (run / "log.txt").write_text("\n".join(lines))
+        "2026-13-41 99:00:00,1 WARNING x: unreadable\n2026-01-01 09:00:00,1 WARNING x: said\n\x00\n"
+    )
+    text = page_of(tmp_path).text
+    assert "value of the critic" not in text and "unreadable" not in text
+
+
 def test_references_stand_beside_the_metrics_also_of_a_metric_that_repeats_another(tmp_path):
     write_run(tmp_path)
     for epoch in (0, 3):
