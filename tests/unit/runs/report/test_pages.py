@@ -231,8 +231,6 @@ def test_a_damaged_measure_of_the_critic_and_damaged_times_of_the_log_are_left_o
     (run / "critic.json").write_text(damaged)
     lines = "2026-13-41 99:00:00,1 WARNING x: unreadable", "2026-01-01 09:00:00,1 WARNING x: said", "\x00"
     (run / "log.txt").write_text("\n".join(lines))
-        "2026-13-41 99:00:00,1 WARNING x: unreadable\n2026-01-01 09:00:00,1 WARNING x: said\n\x00\n"
-    )
     text = page_of(tmp_path).text
     assert "value of the critic" not in text and "unreadable" not in text
 
