@@ -6,6 +6,7 @@ give the same prompts on every machine and after every resume.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from datetime import UTC, datetime
@@ -13,6 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.time_limit import TimeIsUp, time_limit
+from rl4dialog.text.template_trial import SECONDS, excess
 from rl4dialog.text.words import WORDS
 
 if TYPE_CHECKING:
@@ -84,12 +87,16 @@ class ChatTemplate:
 
     def render(self, messages: list[Message], reply_comes: bool) -> str:
         """Format messages, with the beginning of a reply if one comes; errors of the template are passed on."""
-        from rl4dialog.text.bounded_templates import bound_templates
-
-        bound_templates()
-        source = _clock(self._start) + self._tokenizer.get_chat_template() if self.reads_clock else None
+        template = self._tokenizer.get_chat_template()
+        if needed := excess(template, json.dumps(self._tokenizer.special_tokens_map, default=str)):
+            raise DataError(f"it needs {needed} for a few short messages, so it is not used")
+        source = _clock(self._start) + template if self.reads_clock else None
         options: Any = {"tokenize": False, "add_generation_prompt": reply_comes}
-        return str(self._tokenizer.apply_chat_template(messages, chat_template=source, **options))
+        try:
+            with time_limit(SECONDS):
+                return str(self._tokenizer.apply_chat_template(messages, chat_template=source, **options))
+        except TimeIsUp:
+            raise DataError(f"it takes more than {SECONDS} s") from None
 
     @property
     def reads_clock(self) -> bool:

@@ -1,16 +1,14 @@
 """The tokenizer's own chat template: what it writes, what only it may write, and what it refuses."""
 
-import json
 import pickle
 from datetime import UTC, datetime
 
 import pytest
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tiny import make_tokenizer
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.text import bounded_templates
+from rl4dialog.text import chat_template, template_trial
 from rl4dialog.text.chat_template import START_VARIABLE, ChatTemplate, fix_start_time, parse_time, start_time
 
 CHATML = (
@@ -81,49 +79,30 @@ def test_template_that_draws_at_random_is_refused(program):
 
 
 _DOUBLED = "{% set n = namespace(s='abcdefgh') %}{% for i in range(80) %}STATEMENT{% endfor %}{{ n.s }}"
-_HEAVY = [
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(50) }}",
-    *("{{ 'ab' * 10**11 }}", "{% set x = [messages] * 10**11 %}", "{{ (7 ** 99999) ** 99999 }}"),
-    *("{{ '%99999999999s' % 1 }}", "{{ '%*d' % (10**11, 1) }}", "{{ '{:<{}}'.format('x', 10**11) }}"),
-    *("{{ '{a:>99999999999}'.format_map({'a': 1}) }}", "{{ '%99999999999d'|format(1) }}"),
-    *("{{ 'a'.ljust(10**11) }}", "{{ 'a'|center(10**11) }}", "{{ 'a\nb'|indent(10**11) }}"),
-    *(
-        "{% set s = 'a' * 10**6 %}{{ s.replace('a', s) }}",
-        "{% set s = 'a' * 10**6 %}{{ s.join(range(9**5)|map('string')) }}",
-    ),
-    *("{{ [1]|batch(10**11, 'x')|list }}", "{{ messages|tojson(indent=10**11) }}"),
-    "{% set s = 'a' * 10**8 %}" + "".join(f"{{% set s{n} = s[{n}:] %}}" for n in range(99)),
-    _DOUBLED.replace("STATEMENT", "{% set n.s = n.s + n.s %}"),
-    _DOUBLED.replace("STATEMENT", "{% set n.s = n.s ~ n.s %}"),
-    _DOUBLED.replace("STATEMENT", "{% set x %}{{ n.s }}{{ n.s }}{% endset %}{% set n.s = x %}"),
-    _DOUBLED.replace("STATEMENT", "{% set n.s = [n.s, n.s] %}"),
-]
-
-
-@pytest.mark.parametrize("program", _HEAVY)
-def test_template_that_loops_or_fills_the_memory_is_stopped_before_it_does(monkeypatch, program):
-    monkeypatch.setattr(bounded_templates, "_STEP", 100_000)
-    monkeypatch.setattr(bounded_templates, "_ELEMENT", 10_000)
-    with pytest.raises(DataError, match=r"it takes more steps, or builds longer texts, than 300,000,000"):
-        template(program)([{"role": "user", "content": "w1"}])
 
 
 @pytest.mark.parametrize(
     "program",
     [
-        CHATML,
-        "{% for m in messages[::-1] %}{{ loop.index ~ m.content[1:] + '-' * 3 }}{{ m|tojson(indent=2) }}\n{% endfor %}",
-        "{{ '%s at %d' % (messages[0].content, 1732838400) }}{{ '{:>4}{}'.format(7, 'x' * 5000) }}{{ 2 ** 40 }}",
-        "{{ messages|map(attribute='content')|join(', ') }}{% macro f(x) %}{{ caller() }}{{ x|upper }}{% endmacro %}"
-        "{% call f('a') %}b{% endcall %}{% for a in [1, [2]] recursive %}{{ a if a == 1 else 2 }}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ bos_token + f(50) }}",
+        *("{{ 'ab' * 10**11 }}", "{{ '%*d' % (10**11, 1) }}", "{{ messages|tojson(indent=10**11) }}"),
+        "{% generation %}{% set s = 'a' * 10**6 %}{{ s.replace('a', s) }}{% endgeneration %}",
+        _DOUBLED.replace("STATEMENT", "{% set n.s = n.s ~ n.s %}"),
+        "{% if not add_generation_prompt and messages[0].role == 'system' %}{{ 'a'.ljust(10**11) }}{% endif %}",
     ],
 )
-def test_bound_changes_no_text(program):
-    said = [{"role": "user", "content": "w1 {}%"}, {"role": "assistant", "content": "w2"}]
-    bounded = template(program).render(said, reply_comes=True)
-    compiled = bounded_templates.chat_template_utils._compile_jinja_template
-    theirs = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-    theirs.filters["tojson"] = json.dumps
-    assert bounded == theirs.from_string(program).render(messages=said, add_generation_prompt=True)
-    assert isinstance(compiled(program).environment, bounded_templates.BoundedEnvironment)
+def test_template_that_loops_or_fills_the_memory_is_refused(monkeypatch, program):
+    monkeypatch.setattr(template_trial, "SECONDS", 1)
+    with pytest.raises(DataError, match=r"user: it needs more than 1 s or 1,024 MiB for a few short messages"):
+        template(program)([{"role": "user", "content": "w1"}])
+
+
+def test_template_that_loops_only_for_certain_messages_is_interrupted(monkeypatch):
+    monkeypatch.setattr(chat_template, "SECONDS", 0.1)
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    program = (
+        f"{{% for m in messages %}}{{% if m.content == 'w1' %}}{loop}{{% endif %}}{{{{ m.content }}}}{{% endfor %}}"
+    )
+    assert template(program)([{"role": "user", "content": "w2"}]) == "w2"
+    with pytest.raises(DataError, match=r"user: it takes more than 0\.1 s"):
+        template(program)([{"role": "user", "content": "w1"}])
