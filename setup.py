@@ -66,6 +66,7 @@ setup(
         "gguf>=0.17",  # how transformers reads .gguf files
         "pydantic>=2.7",
         "pyyaml>=6.0",
+        "regex>=2024.5.15",  # patterns of users, with a time limit
         "cloudpickle>=3.0",
         "joblib>=1.3",
         "packaging>=23",

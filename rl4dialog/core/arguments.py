@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Annotated, Any, TypeVar
 
+import regex
 import typing_extensions
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
@@ -41,19 +42,20 @@ ErrorRate = Annotated[float, Field(ge=0, lt=1)]
 
 def _regular_expression(pattern: str) -> str:
     try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
+        for reader in (re, regex):
+            reader.compile(pattern)
+    except (re.error, regex.error, OverflowError, RecursionError) as error:
         raise ValueError(f"Input should be a regular expression: {error}") from error
     return pattern
 
 
 Pattern = Annotated[str, AfterValidator(_regular_expression)]
-"""Regular expression in the syntax of Python's ``re``."""
+"""Regular expression in the syntax of Python's ``re``, as the package ``regex`` reads it."""
 
 
 def matches_all(pattern: str, flags: int = 0, *others: str) -> bool:
     """Whether a pattern matches any text that is not empty, and the other texts, too."""
-    return all(re.search(pattern, text, flags) for text in ("a", "Z", "0", "?", "\u00e9", *others))
+    return all(regex.search(pattern, text, flags) for text in ("a", "Z", "0", "?", "\u00e9", *others))
 
 
 def _variable_name(text: str) -> str:

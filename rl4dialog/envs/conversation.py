@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import regex
 
 from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError, raised
 from rl4dialog.core.partner_replies import checked_outcome, checked_reply
@@ -54,7 +54,7 @@ class ConversationRules:
 
     def ends(self, side: Literal["agent", "partner"], text: str) -> bool:
         """Whether the conversation ends after this utterance of one side."""
-        return any(_matched(re.search, pattern, text) for pattern in self.end_when.get(side, ()))
+        return any(_matched(regex.search, pattern, text) for pattern in self.end_when.get(side, ()))
 
     def heard(
         self, text: str, frame: Frame, tokenizer: PreTrainedTokenizerBase, ids: Sequence[int] | None = None
@@ -65,7 +65,7 @@ class ConversationRules:
         """
         shown = text
         for pattern in self.end_when.get("partner", ()):
-            shown = _matched(re.sub, pattern, shown, lambda match: " " if match[0] else "")
+            shown = _matched(regex.sub, pattern, shown, lambda match: " " if match[0] else "")
         for markup in frame.markup:
             shown = shown.replace(markup, " ")
         if shown != text:

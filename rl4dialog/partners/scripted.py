@@ -6,6 +6,7 @@ import random
 import re
 from typing import Annotated, Any, NotRequired
 
+import regex
 from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
@@ -202,7 +203,7 @@ class RulesPartner(Partner):
 
     def reply(self, history: list[str]) -> PartnerReply:
         for rule in self._rules:
-            if (match := matched(re.search, rule["pattern"], history[-1], flags=re.IGNORECASE)) is not None:
+            if (match := matched(regex.search, rule["pattern"], history[-1], flags=re.IGNORECASE)) is not None:
                 texts = _as_list(rule.get("replies"))
                 text = _with_groups(self._random.choice(texts), match) if texts else None
                 return PartnerReply(text, reward=rule.get("reward", 0.0), leaves=rule.get("leaves", False))

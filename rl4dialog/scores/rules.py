@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import regex
 from pydantic import Field
 
 from rl4dialog.core.arguments import Count, NonNegativeInt, Pattern, matches_all
@@ -128,7 +129,7 @@ class RegexReward(SentenceRewardFunction):
         self._pattern, self._full = pattern, full
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
-        return float(matched(re.fullmatch if self._full else re.search, self._pattern, gen_text) is not None)
+        return float(matched(regex.fullmatch if self._full else regex.search, self._pattern, gen_text) is not None)
 
 
 class LengthPenalty(SentenceRewardFunction):
