@@ -111,7 +111,8 @@ def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> N
     """Load one file next to the language model, :data:`CRITIC_FILE` or :data:`MASK_FILE`, into a policy."""
     expected, path = states_beside(policy).get(file, {}), folder / file
     state = loaded_tensors(path, ": the folder has a language model, but not the rest of the policy")
-    state = current_critic(state) if file == CRITIC_FILE else state
+    if state.keys() != expected.keys() == (earlier := current_critic(state)).keys():
+        state = earlier
     if differing := sorted(state.keys() ^ expected.keys()):
         kind = f"critic {policy.critic_kind!r} (first difference: {differing[0]})"
         raise ModelError(f"{path} does not fit a policy with {kind}")

@@ -157,7 +157,7 @@ def test_console_commands_have_the_arguments_that_are_shown(monkeypatch):
 @pytest.mark.parametrize("page", PAGES)
 def test_files_that_are_named_exist(page):
     text = text_of(page)
-    for name in re.findall(r"(?:task_configs|scripts|docs)/[\w/.]+\.(?:yml|py|png|md)", text):
+    for name in re.findall(r"(?<!/)(?:task_configs|scripts|docs)/[\w/.]+\.(?:yml|py|png|md)", text):
         assert (ROOT / name).is_file(), name
     for name in re.findall(r"\btests/\w+/[\w/.]+\.(?:py|json)", text):
         assert (ROOT / name).is_file(), name

@@ -29,10 +29,12 @@ def served(run, folder, *flags):
         command.kill()
 
 
-def test_client_gets_the_replies_of_a_chat_and_a_run_can_have_it_as_partner(plain_run, tmp_path, monkeypatch):
+def test_client_gets_the_replies_of_a_chat_and_a_run_can_have_it_as_partner(tmp_path, monkeypatch):
     monkeypatch.setenv("SERVE_KEY", "open sesame")
-    agent = rl4dialog.load_policy(plain_run)
-    with served(plain_run, tmp_path, "--api_key_env", "SERVE_KEY") as url:
+    folder = tmp_path / "served"  # a model that reads the conversations of the other run
+    assert train(folder, make_config(folder, env__args__max_prompt_length=96, train_evaluation__n_iters=1)) == 0
+    agent = rl4dialog.load_policy(run_folder(folder))
+    with served(run_folder(folder), tmp_path, "--api_key_env", "SERVE_KEY") as url:
         client = openai.OpenAI(base_url=url, api_key="open sesame", max_retries=20)  # the server is about to listen
         for seed in range(3):
             messages = [{"role": "user", "content": "do you like tea ?"}]

@@ -19,7 +19,7 @@ from rl4dialog.core.yaml_loader import load_yaml
 
 FOLDER = Path(__file__).parents[2] / "task_configs"
 CONFIGS = sorted(path for path in FOLDER.glob("*/*.yml") if path.parent.name not in ("accelerate", "benchmarks"))
-LIMITS = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8}
+LIMITS = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8, "min_length": 8}
 FEW_SAMPLES = {
     "comment_reply": {"n_train": 12, "n_val": 6, "n_test": 6},
     "daily_dialog": {"context_size": 2},
