@@ -386,7 +386,7 @@ def _source(args: Namespace, config: RunConfig, objective: Objective, folder: Pa
     sampler = args.sampler or "tpe"
     n_trials = args.n_trials or (None if sampler == "grid" else _N_TRIALS)
     unchanged = {  # when a search is continued
-        "config": config.model_dump(mode="json"),
+        "config": config.model_dump(mode="json", exclude_defaults=True),
         "--search": {dimension.key: [dimension.kind, *dimension.values] for dimension in dimensions},
         "--metric": args.metric,
         "--direction": objective.direction,

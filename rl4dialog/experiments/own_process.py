@@ -133,7 +133,8 @@ def ended(code: int) -> str:
     """How a command with this exit code ended."""
     if code == EXIT_INTERRUPTED:
         return f"exit code {code}: it was interrupted, and saved its state"
-    return f"exit code {code}" + (f": {signal.Signals(code - 128).name}" if 128 < code < 128 + signal.NSIG else "")
+    names = {128 + number: number.name for number in signal.Signals}
+    return f"exit code {code}" + (f": {names[code]}" if code in names else "")
 
 
 def _exit_code(code: int) -> int:

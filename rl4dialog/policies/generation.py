@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import pydantic
 import torch
@@ -65,7 +65,9 @@ def parsed_settings(cls: type[T], given: Mapping[str, Any], where: str) -> T:
 _IGNORED = {"post_processing_fn", "use_cache", "pad_token_id"}
 EVALUATION_ONLY = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "max_length")
 """Settings for evaluating single replies only; see :mod:`rl4dialog.policies.beam_search`."""
-MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # beyond, replies are greedy, for which there is do_sample, or noise
+MIN_TEMPERATURE = 0.01
+Temperature = Annotated[float, Field(ge=MIN_TEMPERATURE, le=100, allow_inf_nan=False)]
+"""Beyond it, replies are greedy, for which there is do_sample, or noise."""
 NOT_IN_ROLLOUTS = (
     "rollouts must sample every token from the policy, because updates need its log-probability; move it to "
     "train_evaluation.generation_kwargs (to limit the length of replies in rollouts, use max_new_tokens)"
@@ -88,7 +90,7 @@ class GenerationSettings:
     """
 
     do_sample: bool = True
-    temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE, allow_inf_nan=False)
+    temperature: Temperature = 1.0
     top_k: int = Field(default=0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     typical_p: float = Field(default=1.0, gt=0, le=1)

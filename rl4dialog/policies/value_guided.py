@@ -30,14 +30,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.beam_search import Sample, guided_beams, reranked
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
-from rl4dialog.policies.generation import (
-    MAX_TEMPERATURE,
-    MIN_TEMPERATURE,
-    GenerationSettings,
-    StepEditor,
-    parsed_settings,
-    used_filters,
-)
+from rl4dialog.policies.generation import GenerationSettings, StepEditor, Temperature, parsed_settings, used_filters
 from rl4dialog.policies.heads import ActionValueHeads
 from rl4dialog.policies.lagging_values import LaggingValuesMixin
 from rl4dialog.policies.models import embedding_rows
@@ -56,7 +49,7 @@ class PriorFilter:
     that the language model finds very unlikely; ``min_p`` excludes them.
     """
 
-    temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE, allow_inf_nan=False)
+    temperature: Temperature = 1.0
     top_k: int = Field(default=0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     min_p: float = Field(default=0.0, ge=0, lt=1)

@@ -36,7 +36,7 @@ from rl4dialog.policies.vllm_transfer import pack_tied_head
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 MIN_VERSION = "0.22"
-_TEMPERATURES = (0.01, 2.0)  # vLLM raises lower values and rejects higher ones
+_MAX_TEMPERATURE = 2.0  # vLLM rejects higher ones
 _DISCARD_WEIGHTS = 2  # sleep level
 _READ_AT_ONCE = 4096  # tokens of prompts in a step on a CPU, vLLM's default there
 _N_CHECKS, _N_CHECKED = 3, 8  # checks of the weights, and their prompts, if settings change the distribution
@@ -290,9 +290,8 @@ def check_settings(settings: GenerationSettings, where: str) -> None:
     for name in ("no_repeat_ngram_size", "typical_p"):
         if getattr(settings, name) != getattr(GenerationSettings, name):
             raise ConfigError(f"{where}.{name} is not supported {backend}")
-    lowest, highest = _TEMPERATURES
-    if settings.do_sample and not lowest <= settings.temperature <= highest:
-        allowed = f"between {lowest} and {highest} {backend}"
+    if settings.do_sample and settings.temperature > _MAX_TEMPERATURE:
+        allowed = f"at most {_MAX_TEMPERATURE} {backend}"
         raise ConfigError(f"{where}.temperature must be {allowed}, not {settings.temperature}")
 
 

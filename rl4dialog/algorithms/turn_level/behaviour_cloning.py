@@ -49,13 +49,8 @@ class BehaviourCloning(OnPolicyIterations, A2C):
         max_grad_norm: Positive = 10.0,
         **kwargs: Any,
     ) -> None:
-        own: dict[str, Any] = {
-            "learning_rate": learning_rate,
-            "n_steps": n_steps,
-            "ent_coef": ent_coef,
-            "max_grad_norm": max_grad_norm,
-        }
-        super().__init__(policy, env, use_rms_prop=False, **own, **kwargs)
+        limits: dict[str, Any] = {"ent_coef": ent_coef, "max_grad_norm": max_grad_norm}
+        super().__init__(policy, env, learning_rate, n_steps, use_rms_prop=False, **limits, **kwargs)
         self._batch_size = batch_size
         self._demonstrations = demonstrations_of(self)
 

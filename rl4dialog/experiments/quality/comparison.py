@@ -14,6 +14,7 @@ from rl4dialog.core.files import write_text
 from rl4dialog.experiments.own_process import (
     RESUMED,
     Command,
+    ended,
     run_all,
     run_command,
     say,
@@ -196,7 +197,7 @@ def make_steps(plan: QualityPlan, output: Path, runs: Sequence[PlannedRun] = ())
             say(f"Step {name}")
             write_text(begun, creates)
             if code := run_command(command):
-                raise RunFolderError(f"step {name!r} failed (exit code {code}); run the command again to continue")
+                raise RunFolderError(f"step {name!r} failed ({ended(code)}); run the command again to continue")
             if not Path(creates).exists():
                 raise RunFolderError(f"step {name!r} did not create {creates}")
             begun.unlink()

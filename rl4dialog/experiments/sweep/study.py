@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.registry import optional_module
+from rl4dialog.core.run_format import current_config
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.experiments.sweep.running import Objective, Trial, TrialResult
 from rl4dialog.experiments.sweep.space import Dimension, Values, combinations
@@ -138,6 +140,8 @@ class Study:
         study = optuna.create_study(**arguments)
         earlier = study.user_attrs.get("settings", settings)
         changed = [key for key in settings if earlier.get(key) != settings[key]]
+        if "config" in changed and _set_to(earlier.get("config"), self._folder) == settings["config"]:
+            changed.remove("config")
         if changed:
             began = [each for each in study.get_trials(deepcopy=False) if each.state.name != "WAITING"]
             if any(_state(each) != "failed" for each in began):
@@ -219,6 +223,14 @@ def _cut_part_of_line(journal: Path, lock: Any) -> None:
             os.truncate(journal, text.rfind(b"\n") + 1)
     finally:
         lock.release()
+
+
+def _set_to(config: Any, folder: Path) -> Any:
+    """What a stored config sets; earlier versions stored the defaults, too."""
+    try:
+        return parse_config(current_config(config, folder), str(folder)).model_dump(mode="json", exclude_defaults=True)
+    except (ConfigError, TypeError):
+        return config
 
 
 def _state(frozen: Any) -> Literal["complete", "pruned", "failed"] | None:

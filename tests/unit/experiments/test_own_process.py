@@ -67,7 +67,13 @@ run_command(["train"], environment={"COLOUR": "blue"})
 def test_exit_code_is_handed_on(capfd):
     assert run_command(["--help"]) == 0
     assert run_command(["no_such_command"]) == 2
-    codes = {0: "exit code 0", 3: "exit code 3", 137: "exit code 137: SIGKILL", 75: "exit code 75: it was interrupted"}
+    codes = {
+        0: "exit code 0",
+        3: "exit code 3",
+        160: "exit code 160",
+        137: "exit code 137: SIGKILL",
+        75: "exit code 75: it was interrupted",
+    }
     assert all(ended(code).startswith(text) for code, text in codes.items())
     assert "evaluate" in capfd.readouterr().out
 

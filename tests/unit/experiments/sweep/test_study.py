@@ -3,8 +3,10 @@
 import sys
 
 import pytest
+from runs import CONFIG
 from sweeps import result
 
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.experiments.sweep.running import Objective, Trial
 from rl4dialog.experiments.sweep.space import parse_grid, parse_search
@@ -124,6 +126,19 @@ def test_study_with_results_refuses_other_settings(tmp_path):
     all_trials(corrected)
     with pytest.raises(ConfigError, match="was started with another --metric; continue it with the same"):
         make_study(tmp_path, settings={"--metric": "other", "config": {"seed": 0}})
+
+
+def test_study_is_continued_if_its_config_lacks_or_has_only_more_defaults(tmp_path):
+    config = parse_config(CONFIG, "test")
+    now, whole = config.model_dump(mode="json", exclude_defaults=True), config.model_dump(mode="json")
+    del whole["logging"]  # as if it were a key of a later version
+    study = make_study(tmp_path, settings={"config": whole})
+    all_trials(study)
+    assert make_study(tmp_path, settings={"config": now}).next() is None
+    for earlier in (now, whole):
+        study._study.set_user_attr("settings", {"config": earlier})
+        with pytest.raises(ConfigError, match="was started with another config"):
+            make_study(tmp_path, settings={"config": {**now, "seed": 1}})
 
 
 def test_trials_are_named_by_their_values_and_results_are_in_their_order():
