@@ -92,9 +92,8 @@ def carry(form, talk, max_length=None):
     prompt = form.dialogue.prompt(talk.context, talk.persona or None)
     history = History(form.tokenizer, prompt, max_length, frame=frame)
     prompts, own = [history.prompt_ids], []
-    space = "" if form.marker else frame.to_partner.partition(str(form.tokenizer.eos_token))[0]
     for reply, answer in talk.exchanges:
-        own.append(encode_reply(form.tokenizer, reply + space, form.marker, prompt=history.prompt))
+        own.append(encode_reply(form.tokenizer, reply, form.marker, prompt=history.prompt))
         history.go_on(own[-1], reply, answer, form.end)
         prompts.append(history.prompt_ids)
     return Carried(history, prompts, own)
