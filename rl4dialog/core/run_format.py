@@ -63,15 +63,15 @@ def current_critic(tensors: Mapping[str, _Value]) -> dict[str, _Value]:
 
 @contextmanager
 def naming_writer(run: Path) -> Iterator[None]:
-    """Add to errors about a run folder which version wrote it, and so can read it, unless it has today's format."""
+    """Add to errors about a run folder which version wrote it, and so can read it, if this is known and not today's."""
     try:
         yield
     except (RL4DialogError, KeyError, RuntimeError) as error:
         config = read_or_nothing(run / CONFIG_FILE)
         number = config.get(KEY, 1) if isinstance(config, Mapping) else FORMAT
-        if number == FORMAT:
+        if number == FORMAT or (writer := _writer(run)) is None:
             raise
-        about = f"{run} was written by {_writer(run)} (format {number}), readable by that version"
+        about = f"{run} was written by {writer} (format {number}), readable by that version"
         if isinstance(error, RL4DialogError):
             raise type(error)(f"{error}. {about}") from error
         raise RunFolderError(f"{about}; here it fails with {error!r}") from error
@@ -82,16 +82,18 @@ def _without_number(content: Mapping[str, Any], run: Path) -> tuple[dict[str, An
     number = found.pop(KEY, 1)
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= FORMAT:
         reads = f"this version reads up to {FORMAT}; use that version, or a later one"
-        raise RunFolderError(f"{run} was written by {_writer(run)} (format {number!r}); {reads}")
+        raise RunFolderError(
+            f"{run} was written by {_writer(run) or 'an unknown version'} (format {number!r}); {reads}"
+        )
     return found, number
 
 
-def _writer(run: Path) -> str:
-    """The version that wrote a run, with its commit if that is recorded."""
+def _writer(run: Path) -> str | None:
+    """The version that wrote a run, with its commit, as far as they are recorded."""
     record = read_or_nothing(run / PROVENANCE_FILE)
     try:
         last = [record, *record.get("resumed", [])][-1]
         commit = ((last.get("git") or {}).get("package") or {}).get("commit")
         return f"rl4dialog {last['versions']['rl4dialog']}" + (f" at commit {commit[:8]}" if commit else "")
     except (KeyError, TypeError, AttributeError):
-        return "an unknown version of rl4dialog"
+        return None

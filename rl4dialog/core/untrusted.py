@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import regex
+
+_INVISIBLE = regex.compile(r"[\p{C}\p{Zl}\p{Zp}--[\n\t\u200c\u200d]]", regex.V1)
 _ADDRESS = re.compile(r"(?<=://)[^\s'\"<>`]+")
 _USER_INFO = re.compile("^[^/?#@]+@")
 _SECRET = re.compile(
@@ -15,8 +18,11 @@ HIDDEN = "***"
 
 
 def visible(text: str) -> str:
-    """Replace control characters, which could move the cursor or change colors."""
-    return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
+    """Replace control characters, which could move the cursor, change colors or reverse a text.
+
+    Spaces of all kinds stay, and joiners, which emoji and some scripts need.
+    """
+    return text if text.isprintable() else _INVISIBLE.sub("\ufffd", text)
 
 
 def redacted(text: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import re
@@ -39,12 +40,13 @@ _PACKAGES = (
 _TIMEOUT_S = 20
 MAX_DIFF_BYTES = 1_000_000
 _MAX_UNTRACKED = 100
-# Tracked files whose changes are left out of the diff: by convention, they hold keys and passwords.
+# Tracked files whose changes are left out of the diff, except code: by convention, they hold keys and passwords.
 _SECRET_FILES = (
     *("*.env", ".env*", "*.env.*", "*secret*", "*credential*", "*password*", "*token", "*token*.txt", "*api_key*"),
     *("*apikey*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "id_rsa*", "id_ecdsa*", "id_ed25519*"),
     *(".netrc", "_netrc", ".pypirc", ".npmrc", ".htpasswd", "kubeconfig"),
 )
+_logger = logging.getLogger(__name__)
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -225,8 +227,15 @@ def git_state(folder: Path, tracks: str | None = None) -> GitState | None:
     root = root.strip()
     status = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", root) or ""
     untracked = [line[3:] for line in status.splitlines() if line.startswith("??")]
+    patterns = [f"icase,glob)**/{name}" for name in _SECRET_FILES]
+    changed = ["diff", "HEAD", "--name-only", "-z", "--", *(f":({each}" for each in patterns), ":(exclude)*.py"]
+    if (found := _git(Path(root), *changed)) is not None:
+        names = found.split("\0")[:-1]
+        patterns = [f"literal){name}" for name in names]
+        if names:
+            _logger.warning("changes of files that may hold secrets are not recorded: %s", ", ".join(names))
     command = ["git", "-C", root, "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--", "."]
-    command += [f":(exclude,icase,glob)**/{name}" for name in _SECRET_FILES]
+    command += [f":(exclude,{each}" for each in patterns]
     env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # no lock, as someone may be working in the repository
     # Read up to the limit only, because the changes of a repository can be of any size.
     pipe, null, diff = subprocess.PIPE, subprocess.DEVNULL, b""

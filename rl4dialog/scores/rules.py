@@ -124,12 +124,13 @@ class RegexReward(SentenceRewardFunction):
     """
 
     def __init__(self, pattern: Pattern, full: bool = False) -> None:
-        if matches_all(pattern, 0, "", "a b"):
+        self._match = regex.fullmatch if full else regex.search
+        if matches_all(pattern, 0, "", "a b", match=self._match):
             raise ConfigError(f"reward 'regex': {pattern!r} matches every text, so the reward is always 1")
-        self._pattern, self._full = pattern, full
+        self._pattern = pattern
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
-        return float(matched(regex.fullmatch if self._full else regex.search, self._pattern, gen_text) is not None)
+        return float(matched(self._match, self._pattern, gen_text) is not None)
 
 
 class LengthPenalty(SentenceRewardFunction):

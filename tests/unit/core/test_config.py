@@ -14,6 +14,7 @@ from rl4dialog.core.config import (
     RewardModelConfig,
     TurnLevelConfig,
     kind_of,
+    load_config,
     parse_config,
     text_config,
 )
@@ -106,6 +107,14 @@ def test_config_of_openrl_is_recognized(config):
         parse_config(config, "x.yml")
     with pytest.raises(ConfigError, match="unknown key"):  # a config of this toolkit with one of these keys
         parse_config({**CONFIG, **config}, "x.yml")
+
+
+@pytest.mark.parametrize("text", ['{"alg": {"id": "ppo"}, "tokenizr": {}}', "{"])
+def test_own_config_of_the_name_of_a_runs_is_no_run_of_an_earlier_version(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_config(tmp_path / "config.json")
+    assert "written by" not in str(error.value)
 
 
 def test_workers_without_effect_are_warnings():

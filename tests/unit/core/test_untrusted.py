@@ -57,6 +57,11 @@ def test_console_and_errors_write_no_control_characters_of_a_text(control):
     assert visible(f"a\n\t{control}").startswith("a\n\t")
 
 
+def test_spaces_and_joiners_are_visible():
+    text = "10\u00a0km \u4f60\u3000\u597d \u0645\u06cc\u200c\u062e \U0001f469\u200d\U0001f680 \u20ac"
+    assert visible(text) == text == str(DataError(text))
+
+
 def _printed(console):
     console.print(Text("x", style="bold"))
     return console.file.getvalue()

@@ -166,15 +166,20 @@ def test_commit_changes_and_new_files_are_told(repository, monkeypatch):
 @pytest.mark.parametrize(
     "name", [".env", "deploy/prod.ENV", ".env.local", "my_secrets.yml", "server.pem", "a/id_ed25519"]
 )
-def test_changes_of_files_with_secrets_and_credentials_of_addresses_are_not_kept(repository, folder, monkeypatch, name):
+def test_changes_of_files_with_secrets_and_credentials_of_addresses_are_not_kept(
+    repository, folder, monkeypatch, caplog, name
+):
     (repository / name).parent.mkdir(exist_ok=True)
     (repository / name).write_text("KEY=old\n")
+    (repository / "secret_word.py").write_text("old\n")
     git(repository, "add", ".")
     git(repository, "commit", "-qm", "second")
     (repository / name).write_text("KEY=new\n")
+    (repository / "secret_word.py").write_text("changed code\n")
     (repository / "inside" / "a.txt").write_text("url: http://me:pass@h/x?token=abc\n")
     state = git_state(repository)
     assert state is not None and state.differs and "KEY" not in state.diff and "+url" in state.diff
+    assert "changed code" in state.diff and caplog.messages[0].endswith(f"not recorded: {name}")
     monkeypatch.setattr(module.rl4dialog, "__file__", str(repository / "untracked" / "__init__.py"))
     argv = ["train", "--set", "env.args.conversation_partner.args.url=http://me:pass@h/x?token=abc"]
     record_start(folder, repository / "c.yml", argv, 0, [])

@@ -86,6 +86,8 @@ def test_regular_expressions():
             RewardFunctionRegistry.get("regex", {"pattern": always})
     for useful in (r"\S", "^.$"):
         RewardFunctionRegistry.get("regex", {"pattern": useful})
+    empty_or_yes = RewardFunctionRegistry.get("regex", {"pattern": "(yes)?", "full": True})
+    assert [pay(empty_or_yes, text) for text in ("", "yes", "no")] == [1.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(
