@@ -1,5 +1,7 @@
 """Sampling: the policy's distribution, the sampler's filters, and where replies end."""
 
+from typing import ClassVar
+
 import pytest
 import torch
 from tiny import MODELS, WORDS, make_bart, make_env, make_gpt2, make_policy, make_t5, make_tokenizer, maskable_class_of
@@ -301,6 +303,8 @@ def test_streamed_reply_is_the_generated_one(model, tokenizer, settings, masked,
 
 class Pieces:
     """A tokenizer whose tokens are given texts; a broken character is one that lacks its second half."""
+
+    added_tokens_decoder: ClassVar[dict] = {}
 
     def __init__(self, *pieces):
         self._pieces = pieces

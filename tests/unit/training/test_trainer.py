@@ -91,6 +91,7 @@ SEQ2SEQ = {"alg__policy": {"id": "seq2seq_lm_actor_critic_policy", "args": {"mod
 def test_sampler_is_named_with_the_reason(tmp_path, monkeypatch, on_gpu, overrides, expected):
     monkeypatch.setattr(memory, "trains_on_gpu", lambda args: on_gpu)
     monkeypatch.setattr(memory, "rows_per_pass", lambda *args: None)  # would ask the GPU for its memory
+    monkeypatch.setattr("rl4dialog.training.plan.whole_memory", lambda args: (1e6, "on the GPU"))  # so would this
     reward = {"id": "length_penalty", "args": {"max_length": 5}}
     assert plan(tmp_path, reward_fn=reward, **overrides)["generation backend"].startswith(expected)
 
