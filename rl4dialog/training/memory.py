@@ -228,7 +228,8 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     # The initial policy is the reference, if this does not move. With adapters, a moving reference has a copy of them.
     is_held = has_copy and not moves and not is_offloaded
     n_copies_of_own = n_opponents + (has_beginning and not is_held) + (config.lora is not None and moves)
-    has_old = args.get("step_back") is not None and args.get("target_kl") is not None  # weights before an update
+    limits = ("step_back", "target_kl")  # with which there are the weights before an update
+    has_old = "step_back" not in algorithm.no_meaning and all(args.get(name) is not None for name in limits)
     frozen += [*model.parameters()] * n_copies + own * (n_copies_of_own + has_old)
     n_trunks = 2 if critic == "separate" else 1
     passes = [PassSizes(n_rows, n_prompts, prompt_length, rows.response, rows.n_agent_tokens, n_trunks)]

@@ -83,6 +83,13 @@ def test_a_reference_that_follows_adapters_is_a_copy_of_them(tmp_path):
     assert ema.frozen - plain.frozen == plain.weights > 0
 
 
+def test_weights_before_an_update_are_a_copy_unless_the_step_is_searched(tmp_path):
+    for id, n_copies in (("ppo", 1), ("trpo", 0)):
+        limits = {"critic": "shared", "target_kl": 0.1}
+        free, limited = (predicted(tmp_path, {**limits, "step_back": back}, alg__id=id) for back in (None, 1.5))
+        assert limited.frozen - free.frozen == n_copies * free.weights
+
+
 def test_each_separate_critic_has_a_trunk(tmp_path):
     shared, one, three = (
         predicted(tmp_path, {"critic": kind, "n_critics": n})
