@@ -148,8 +148,12 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         self._rewards.append(reward)
         if outcome is not None:
             info["is_success"] = outcome.success
-            info["outcome"] = {**outcome.numbers(), **(self.convlab_outcome().numbers() if self._convlab2 else {})}
+            info["outcome"] = outcome.numbers()
             info["domains"] = {name: found.success for name, found in outcome.domains.items()}
+            if self._convlab2:
+                judged = self.convlab_outcome()
+                info["outcome"] |= judged.numbers()
+                info["domains"] |= {f"convlab2/{name}": found.success for name, found in judged.domains.items()}
             if self._keeps_transcripts:
                 info["transcript"] = self.transcript()
         truncated = is_last and self._turn_limit == "truncates"

@@ -6,7 +6,8 @@ Texts are printed verbatim, never interpreted as console markup. In files and pi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,12 +133,9 @@ def _metrics_table(
     has_intervals = any(intervals.values())
     has_gold = bool(gold.keys() & set(keys))  # nothing of a conversation can be measured on reference replies
     titles = ["metric", *labels, "change", *["95 % interval"] * has_intervals, *["references"] * has_gold]
-    names = {key: key.rpartition("/")[2] for key in keys}
-    if console.width >= _WIDTH_FOR_GROUPS or not has_intervals or len({*names.values()}) < len(keys):
-        names = dict(zip(keys, keys, strict=True))
-    # Wraps column titles rather than keys, unless the keys would take up most of the line.
-    table = number_table(console, titles, whole_keys=max(map(len, names.values()), default=0) < console.width // 2)
-    for key in keys:
+    names = list(keys) if console.width >= _WIDTH_FOR_GROUPS or not has_intervals else _without_group(keys)
+    table = number_table(console, titles, _fit(names, console))
+    for key, name in zip(keys, names, strict=True):
         old, new = before.get(key), after.get(key)
         row = [format_number(old), format_number(new)]
         row.append(format_number(None if old is None or new is None else new - old, sign="+"))
@@ -145,8 +143,20 @@ def _metrics_table(
             row.append(format_interval(intervals.get(key), sign="+"))
         if has_gold:
             row.append(format_number(gold.get(key)))
-        table.add_row(Text(names[key]), *row)
+        table.add_row(Text(name), *row)
     return table
+
+
+def _without_group(keys: Iterable[str]) -> list[str]:
+    """Names of metrics without their group, which leaves room for columns; equal names keep theirs."""
+    names = {key: key.rpartition("/")[2] for key in keys}
+    counts = Counter(names.values())
+    return [name if counts[name] == 1 else key for key, name in names.items()]
+
+
+def _fit(names: Iterable[str], console: Console) -> bool:
+    """Whether column titles are wrapped rather than names, which then take up less than half of the line."""
+    return max(map(len, names), default=0) < console.width // 2
 
 
 def print_players(
@@ -157,10 +167,10 @@ def print_players(
     if not players or not measured:
         return
     columns = {model: scores, **players}
-    table = number_table(console, ["metric", *columns])
-    for key in measured:
-        # Without the group, which leaves room for the columns.
-        table.add_row(Text(key.rpartition("/")[2]), *(format_number(each.get(key)) for each in columns.values()))
+    names = _without_group(measured)
+    table = number_table(console, ["metric", *columns], _fit(names, console))
+    for key, name in zip(measured, names, strict=True):
+        table.add_row(Text(name), *(format_number(each.get(key)) for each in columns.values()))
     console.print(Text("\nScripted players or replies, with the same samples", style="bold"))
     console.print(table)
 

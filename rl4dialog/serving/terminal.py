@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +22,7 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
 from rl4dialog.core.files import append_record
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import AGENT
 from rl4dialog.core.untrusted import visible
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_text import persona_in, without_goal
@@ -30,6 +33,7 @@ from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples, ta
 from rl4dialog.serving.task_chat import NOTHING, TaskAgent, TaskChat, in_words
 from rl4dialog.serving.teaching import Teaching
 from rl4dialog.text.prompts import encode_reply
+from rl4dialog.text.tokenizer import UNKNOWN_TOKEN
 from rl4dialog.training.building.conversations import chosen_partners
 
 ReadLine = Callable[[str], str]  # prompts for a line; raises EOFError at the end of the input
@@ -46,6 +50,7 @@ class Command(NamedTuple):
     needs_argument: bool = False
 
 
+_N_FOR_WORDS, _MAX_WORDS = 1000, 60  # conversations that are read for words, and words that are listed
 _COMMANDS = {
     chat: {name: Command(**texts) for name, texts in commands.items()}
     for chat, commands in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()
@@ -456,8 +461,17 @@ class PlayTerminal(LineChat, Player):
         n_tokens = run.lengths.reply
         heard = run.policy.end_of_turn.reply_text(encode_reply(run.tokenizer, text, None, n_tokens))
         if "".join(heard.split()) != "".join(text.split()):
-            raise ConfigError(f"this would be read as {heard!r} in the run's tokens, of which a reply has {n_tokens}")
+            problem = f"this would be read as {heard!r} in the run's tokens, of which a reply has {n_tokens}"
+            raise ConfigError(problem + (self._known_words() if run.tokenizer.unk_token == UNKNOWN_TOKEN else ""))
         self._said = text
+
+    def _known_words(self) -> str:
+        """The most common words of agents in the data, for a person who talks in the tokens of a small vocabulary."""
+        said: Counter[str] = Counter()
+        for dialogue in itertools.islice(self._run.data.pools["train"].conversations(), _N_FOR_WORDS):
+            said.update(word for turn in dialogue.said if turn.speaker == AGENT for word in turn.text.split())
+        words = ", ".join(sorted(word for word, _ in said.most_common(_MAX_WORDS)))
+        return f"; words of agents in the training data{' include' if len(said) > _MAX_WORDS else ''}: {words}"
 
     def _do_hint(self) -> None:
         assert self._hints is not None

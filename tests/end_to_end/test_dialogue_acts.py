@@ -63,7 +63,9 @@ def test_evaluation_repeats_the_one_of_the_run(run, tmp_path):
 def test_rule_policy_is_evaluated_without_a_run(tmp_path):
     (tmp_path / "x.yml").write_text(yaml.safe_dump(CONFIG))
     flags = ("--config_path", str(tmp_path / "x.yml"), "--policy", "rule", "--set", "env.args.error_rate=0")
-    assert evaluated(tmp_path / "rule", *flags)["metrics"]["episode/success"] > 0.9
+    found = evaluated(tmp_path / "rule", *flags, "env.args.convlab2=true")["metrics"]
+    assert found["episode/success"] > 0.9 and found["task/convlab2/final_goal"] >= found["task/convlab2/success"] > 0.8
+    assert found.keys() > {"success_in_domain/taxi", "success_in_domain/convlab2/taxi"}
 
 
 def test_simulated_dialogues_are_continued_and_read_back(run, tmp_path):

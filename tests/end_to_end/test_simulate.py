@@ -2,8 +2,10 @@
 
 import io
 import json
+import re
 
 import pytest
+from pages import ROOT
 from runs import lines, make_config, module_run, write_config
 from transformers import AutoTokenizer
 
@@ -11,6 +13,7 @@ from rl4dialog import cli
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversational import Conversational
 from rl4dialog.data.conversations.pool import LoggedConversations
+from rl4dialog.tasks.wordle.rules import load_words
 from rl4dialog.text.tokenizer import tokenizer_hash
 
 N = 9  # more than the samples of the split
@@ -214,6 +217,28 @@ def test_a_person_plays_with_hints_and_goes_on_after_an_interruption(run, tmp_pa
     assert output.read_bytes().startswith(before) and "\nhint: " in printed and "3 of 3 games are in" in printed
     assert_is_a_log_of_games(run, output, 3)
     assert play(monkeypatch, output, "/quit\n", *model) == 0 and len(lines(output)) == 3
+
+
+def test_words_that_a_small_vocabulary_does_not_have_are_answered_with_those_that_it_has(tmp_path, monkeypatch, capsys):
+    flags = ("--config_path", str(ROOT / "task_configs/wordle/llama_ppo.yml"), "--set", "datapool.args.n_train=500")
+    assert play(monkeypatch, tmp_path / "games.jsonl", "stone\ntables\nwater\n", *flags) == 0
+    printed = capsys.readouterr().out
+    words = ", ".join(load_words(40))
+    assert "five-letter word" in printed and printed.count(f"; words of agents in the training data: {words}\n") == 2
+    assert re.search(r"partner: [gyb]{5}\n", printed), "a word of the list is played"
+
+
+def test_personas_of_simulated_conversations_are_read_back(tmp_path):
+    config, output = str(ROOT / "task_configs/get_acquainted/llama_frozen_copy_ppo.yml"), tmp_path / "talks.jsonl"
+    few = ("datapool.args.n_train=50", "env.args.partner={id: facts}", "tokenizer.vocab_size=400")
+    flags = ("--config_path", config, "--n", "3", "--player", "curious", "--output", str(output), "--set", *few)
+    assert cli.main(["simulate", *flags]) == 0
+    pool = LoggedConversations.prepare("train", output)
+    for record, conversation, (sample, _) in zip(lines(output), pool.conversations(), pool, strict=True):
+        personas = {key: record["meta_data"][key] for key in ("persona", "partner_persona")}
+        assert all(len(facts) == 5 for facts in personas.values()) and personas["persona"] != [*personas.values()][1]
+        assert conversation.meta_data.items() >= personas.items() <= sample.meta_data.items()
+        assert sample.prompt_or_input_text.startswith(" ".join(personas["persona"]) + "<EOU>")
 
 
 def said_by(record):

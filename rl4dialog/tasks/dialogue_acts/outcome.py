@@ -200,6 +200,7 @@ class ConvLabOutcome:
         answered, requested, in_vain = (_total(outcomes, name) for name in ("n_answered", "n_requested", "n_in_vain"))
         in_vain += self.n_in_vain
         found = {"convlab2/success": float(self.success), "convlab2/complete": float(self.complete)}
+        found["convlab2/final_goal"] = sum(outcome.is_consistent for outcome in outcomes) / len(outcomes)
         if self.book is not None:
             found["convlab2/book"] = self.book
         if requested:

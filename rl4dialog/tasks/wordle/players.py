@@ -284,7 +284,7 @@ class MonteCarloPlayer(WordlePlayer):
 
 
 class WordlePartner(Partner):
-    """Hides the sample's word, colours guesses, pays -1 for each wrong one, and leaves after the right one.
+    """Hides the sample's five-letter word, colours guesses, pays -1 for wrong ones, and leaves after the right one.
 
     An utterance that is not a guess costs 1, too, and is answered with ``no word``. Outcomes: ``success`` is 1 if the
     word was guessed, and ``malformed`` is the number of utterances that were not a guess.

@@ -77,6 +77,18 @@ def test_rule_policy_succeeds_and_is_paid_at_the_end():
     assert all(total == 1.0 and info["is_success"] and info["outcome"]["success"] for total, info in results)
 
 
+def test_domains_have_a_success_by_our_rules_and_by_those_of_convlab2():
+    env, differ = DialogueActEnv(town_guide, {"n_dialogues": 60}, error_rate=0.4, convlab2=True), 0
+    for seed in range(12):
+        _, info = rule_episode(env, seed)
+        ours, theirs = env.outcome().domains, env.convlab_outcome().domains
+        found = {f"convlab2/{name}": outcome.success for name, outcome in theirs.items()}
+        assert info["domains"] == {name: outcome.success for name, outcome in ours.items()} | found
+        differ += sum(ours[name].success != outcome.success for name, outcome in theirs.items())
+    assert differ
+    assert not any("convlab2" in name for name in rule_episode(DialogueActEnv(tiny_world), 0)[1]["domains"])
+
+
 def test_last_turn_terminates_or_truncates_as_asked():
     silence = np.zeros(len(tiny_world().system_acts), np.int8)
     for limit, expected in (("terminates", (True, False)), ("truncates", (False, True))):

@@ -194,5 +194,8 @@ def test_players_stand_beside_the_model_in_a_table_of_their_own():
     assert "blind" in text and "best" in text
     assert row(text, "|return") == ["return", "0.500", "-0.250", "0.750"]
     assert row(text, "|x ") == ["x", "-", "-", "1.000"]
+    rule = {"episode/success": 0.5, "task/convlab2/success": 0.25, "task/book": 1.0}
+    text = render(before=after, after=after, gold=None, examples=[], players={"rule": rule})
+    assert [row(text, name)[0] for name in ("e/success", "2/success", "book")] == [*[*rule][:2], "book"]
     assert "references" not in text, "nothing of a conversation is known of them"
     assert "Scripted players" not in render(players={})

@@ -70,13 +70,13 @@ def train(arrives="11:00"):
 
 def test_numbers_of_a_success():
     domains = {"hotel": DomainGoal({"area": "north"}, requests=("phone",), book={"people": "2"})}
-    names = ("success", "complete", "book", "inform_precision", "inform_recall", "inform_f1")
+    names = ("success", "complete", "final_goal", "book", "inform_precision", "inform_recall", "inform_f1")
     assert judged(domains, PHONE, bookings=(ACORN,)).numbers() == {f"convlab2/{name}": 1 for name in names}
 
 
 def test_numbers_without_requests_and_bookings_are_missing_and_the_goal_fails():
     found = judged({"hotel": DomainGoal({"area": "north"})}, inform("hotel", "name", "acorn"))
-    assert found.numbers() == {"convlab2/success": 0, "convlab2/complete": 1}
+    assert found.numbers() == {"convlab2/success": 0, "convlab2/complete": 1, "convlab2/final_goal": 1}
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,10 @@ def test_a_malformed_value_is_no_answer():
 
 
 def test_a_goal_that_no_entity_satisfies_fails():
-    found = judged({"hotel": DomainGoal({"area": "south"}, requests=("phone",))}, PHONE)
-    assert found.domains["hotel"].success and not found.success
+    domains = {"hotel": DomainGoal({"area": "south"}, requests=("phone",))}
+    found = judged(domains, PHONE)
+    assert found.domains["hotel"].success and not found.success and found.numbers()["convlab2/final_goal"] == 0
+    assert judged({**domains, **train(), "taxi": DomainGoal()}).numbers()["convlab2/final_goal"] == pytest.approx(2 / 3)
 
 
 def test_resemblance_is_that_of_the_best_part():
