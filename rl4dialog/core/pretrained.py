@@ -224,7 +224,7 @@ def _some(keys: Iterable[str]) -> str:
     return f"{first} and {len(others)} more" if others else first
 
 
-_MOST_LAYERS = 2048
+_MOST_LAYERS, _MOST_EXPERTS = 2048, 2**15
 CACHED = "gguf"
 """Cache category of converted files."""
 DTYPES = ("f32", "f16", "bf16", "q8_0")
@@ -323,13 +323,14 @@ def _whole_reader(path: Path) -> Any:
 def _check_size(auto_class: Any, config: Any, n_bytes: int) -> None:
     """Refuse a config of a larger model than the weights can be of, before memory is allocated for it.
 
-    Without weights on this disk, only the number of layers is checked, each of which is built.
+    Without weights on this disk, only the numbers of layers and experts are checked, each of which may be built.
     """
     from transformers import modeling_utils
 
     for name, value in config.to_dict().items():
-        if isinstance(value, (int, float)) and value > _MOST_LAYERS and re.search("layer|block_|_blocks|expert", name):
-            raise ModelError(f"{name} in its config is {value:,}, but no model has more than {_MOST_LAYERS:,}")
+        most = _MOST_EXPERTS if name.endswith("experts") else _MOST_LAYERS
+        if isinstance(value, (int, float)) and value > most and re.search("(layers?|blocks|experts)$", name):
+            raise ModelError(f"{name} in its config is {value:,}, but no model has more than {most:,}")
     if n_bytes:
         with modeling_utils.torch.device("meta"):  # which allocates nothing
             model = auto_class.from_config(config) if hasattr(auto_class, "from_config") else auto_class(config)

@@ -218,6 +218,8 @@ def test_layers_that_lack_are_named_and_unused_ones_a_warning(folder, caplog):
     ],
 )
 def test_a_config_of_a_larger_model_than_the_weights_is_refused_before_it_is_built(folder, changed, message):
+    change_config(folder, shared_expert_intermediate_size=5632, block_size=4096, num_experts=16384)
+    load(folder)
     change_config(folder, **changed)
     for new_head in (False, True):
         with pytest.raises(ModelError, match=message):
