@@ -39,6 +39,7 @@ from rl4dialog.training.building.conditions import refuse_useless
 from rl4dialog.training.building.offline import check_rewards
 from rl4dialog.training.building.policy import all_arguments, policy_class
 from rl4dialog.training.building.rewards import MISSING_CLASSIFIER
+from rl4dialog.training.building.texts import warn_of_cut_prompts
 from rl4dialog.training.memory import (
     LESS_MEMORY,
     MEMORY_SHARE,
@@ -91,6 +92,8 @@ def _text_rows(config: TextConfig) -> Rows:
         yield "initial critic", f"of iteration {critic.iteration} in {config.alg.policy.args.critic_from}"
     parts = _Outline(config, trains_classifier=False)
     conversations.check_conversations(config, parts.texts)
+    if config.env is not None:
+        warn_of_cut_prompts(parts.texts)
     for split, pool in parts.data.pools.items():
         yield f"{split} samples", f"{len(pool):,}"
     yield "longest prompt", f"{parts.lengths.prompt} tokens"

@@ -23,6 +23,7 @@ from rl4dialog.runs.summary import Example, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.conversations import check_conversations
+from rl4dialog.training.building.texts import warn_of_cut_prompts
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.processes import check_agreement
@@ -147,6 +148,8 @@ class TextTrainee(Trainee):
         self.texts = self.parts.texts
         check_conversations(config, self.texts)
         self.accept_data(config.datapool.id, self.texts.data, checkpoint)
+        if config.env is not None and tracker is not None:
+            warn_of_cut_prompts(self.texts)
         self.evaluator = self.parts.evaluator(tracker, has_metrics=tracker is not None)
 
     def build_model(self, checkpoint: Checkpoint | None = None) -> PreTrainedModel:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,6 +28,8 @@ from rl4dialog.tasks.dialogue_acts.world import World, built_world
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import encode_prompt, encode_reply, with_turns
 from rl4dialog.text.tokenizer import build_tokenizer
+
+_logger = logging.getLogger(__name__)
 
 
 def build_pool(id: str, args: dict[str, Any], **offered: Any) -> TextGenPool:
@@ -82,6 +86,7 @@ def with_own_returns(logged: Iterable[Dialogue], prefix: ReturnPrefix | None, po
 
 
 _NO_LIMIT = 2**20  # tokens
+_N_LOOKED_AT = 256  # samples of a split, for the lengths of their prompts
 
 
 @dataclass
@@ -163,6 +168,21 @@ class Texts:
     tokenizer: PreTrainedTokenizerBase
     data: Data
     lengths: Lengths
+
+
+def warn_of_cut_prompts(texts: Texts) -> None:
+    """Say of how many samples the prompts are longer than the limit, by a look at evenly spaced ones of each split."""
+    limit, side = texts.lengths.prompt, texts.lengths.truncation_side
+    for split in texts.data.pools:
+        samples = texts.data.samples(split)
+        some = [each.prompt_or_input_text for each in samples[:: max(1, math.ceil(len(samples) / _N_LOOKED_AT))]]
+        lengths = [len(encode_prompt(texts.tokenizer, text, None)) for text in some]
+        if n_cut := sum(length > limit for length in lengths):
+            of_some = f"{n_cut} of {len(some)} {split} prompts" + (
+                " that were looked at" if len(some) < len(samples) else ""
+            )
+            what = f"have more than env.args.max_prompt_length = {limit} tokens, up to {max(lengths)}"
+            _logger.warning(f"{of_some} {what}, and lose their oldest turns or are cut on the {side}")
 
 
 def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Data]:

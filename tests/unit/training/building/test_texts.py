@@ -22,7 +22,7 @@ from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.language_model import build_language_model, build_warm_start_examples, warm_start_key
 from rl4dialog.training.building.policy import build_inference_policy, set_sampler
-from rl4dialog.training.building.texts import Lengths, Texts, run_lengths
+from rl4dialog.training.building.texts import Lengths, Texts, run_lengths, warn_of_cut_prompts
 from rl4dialog.training.doctor.model_checks import warm_start
 from rl4dialog.training.doctor.subject import Subject
 
@@ -150,6 +150,24 @@ def test_offline_models_have_room_for_logged_replies_longer_than_generated_ones(
     assert isinstance(config, OfflineConfig)
     lengths = run_lengths(config, make_tokenizer(), Data({}, None))
     assert (lengths.reply, lengths.target, lengths.room) == (3, 8, 8)
+
+
+def test_prompts_that_are_cut_are_counted_by_split(monkeypatch, caplog):
+    pools = {"train": TextGenPool([*SAMPLES, *SAMPLES]), "val": TextGenPool(SAMPLES[1:]), "test": TextGenPool(SAMPLES)}
+    texts = Texts(make_tokenizer(), Data(pools, None), Lengths(2, 4))
+    warn_of_cut_prompts(texts)
+    assert [record.message.partition(" have more")[0] for record in caplog.records] == [
+        "2 of 4 train prompts",
+        "1 of 2 test prompts",
+    ]
+    assert "env.args.max_prompt_length = 2 tokens, up to 3, and lose" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr("rl4dialog.training.building.texts._N_LOOKED_AT", 2)
+    warn_of_cut_prompts(texts)
+    assert "2 of 2 train prompts that were looked at" in caplog.text
+    caplog.clear()
+    warn_of_cut_prompts(Texts(texts.tokenizer, texts.data, Lengths(3, 4)))
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(("prefix", "n_models"), [("", 1), ("maskable_", 3)])
