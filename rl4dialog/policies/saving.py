@@ -158,7 +158,7 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], path:
             state = state.setdefault(each, {})
         state[name] = value.item() if value.dtype == torch.int64 and not value.shape else value
     # Adafactor and 8-bit optimizers, which have other tensors, have different ones for large parameters.
-    is_alike = {*_MOMENTS, "step"}.issuperset(*names.values())
+    is_alike = set().union(*names.values()) <= {*_MOMENTS, "step"}
     if is_alike and len({frozenset(each) for each in names.values()}) > 1:
         raise ModelError(f"{path} is damaged: it lacks a part of the state of some parameters")
     optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
