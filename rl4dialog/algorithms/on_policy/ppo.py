@@ -150,9 +150,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                         f"{low(percent / 100):g}; it is the range above a ratio of 1, which may only be wider"
                     )
         if args.get("dual_clip") is not None and args.get("surrogate", "clip") != "clip":
-            raise ConfigError(
-                "alg.args.dual_clip has no effect with alg.args.surrogate: cispo, whose weights it limits"
-            )
+            raise ConfigError("alg.args.dual_clip has no effect with alg.args.surrogate: cispo; remove one of them")
         for name in ("correction_cap", "correction_mode"):
             if name in args and args.get("importance_correction", "none") == "none":
                 raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")
