@@ -51,7 +51,7 @@ def current_state(content: Mapping[str, Any], run: Path) -> dict[str, Any]:
 
 
 def current_critic(tensors: Mapping[str, _Value]) -> dict[str, _Value]:
-    """The tensors of a critic by their names of today; format 1 had others, which today's never begin with."""
+    """The tensors of a critic of format 1 by their names of today; the caller checks which of both a policy has."""
     today = ("_value_head.trunk.", "_value_head.output.")
     return {
         key

@@ -178,11 +178,10 @@ def warn_of_cut_prompts(texts: Texts) -> None:
         some = [each.prompt_or_input_text for each in samples[:: max(1, math.ceil(len(samples) / _N_LOOKED_AT))]]
         lengths = [len(encode_prompt(texts.tokenizer, text, None)) for text in some]
         if n_cut := sum(length > limit for length in lengths):
-            of_some = f"{n_cut} of {len(some)} {split} prompts" + (
-                " that were looked at" if len(some) < len(samples) else ""
-            )
+            looked_at = " that were looked at" if len(some) < len(samples) else ""
             what = f"have more than env.args.max_prompt_length = {limit} tokens, up to {max(lengths)}"
-            _logger.warning(f"{of_some} {what}, and lose their oldest turns or are cut on the {side}")
+            cut = f"lose their oldest turns or are cut on the {side}"
+            _logger.warning(f"{n_cut} of {len(some)} {split} prompts{looked_at} {what}, and {cut}")
 
 
 def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Data]:
