@@ -41,7 +41,8 @@ class OfflineAlgorithm(IterationSchedules, BaseAlgorithm):
         policy: Policy class.
         env: Environment, for the spaces of observations and actions.
         log: The conversations.
-        learning_rate: Learning rate. It can have a schedule: ``{start: 1e-4, end: 0, schedule: linear, warmup: 0.1}``.
+        learning_rate: Learning rate. It can have a schedule: ``{start: 1e-4, end: 1e-5, schedule: linear,
+            warmup: 0.1}``.
         n_steps: Agent tokens of the log per iteration.
         batch_size: Approximate number of agent tokens per optimizer step; conversations are never split.
         micro_batch_size: Rows per forward and backward pass. Gradients are accumulated over the minibatch. ``null``

@@ -135,7 +135,7 @@ class LMRolloutMixin(IterationSchedules):
             Encoder-decoder models always have one row per reply.
         kwargs: Keyword arguments of the algorithm. Common ones are listed below under stable-baselines3's names:
         learning_rate: Learning rate of policy and critic. It can have a schedule over the iterations: ``{start: 1e-4,
-            end: 0, schedule: linear, warmup: 0.1}``, or ``cosine`` or ``constant``. So can clip ranges, without
+            end: 1e-5, schedule: linear, warmup: 0.1}``, or ``cosine`` or ``constant``. So can clip ranges, without
             ``warmup``.
         n_steps: Minimum number of agent tokens per environment and iteration.
         batch_size: Approximate number of agent tokens per minibatch; rows are never split.
