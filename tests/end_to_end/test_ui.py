@@ -261,6 +261,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(opened, plain_run, tmp
     assert all(one.turns == ["do you like <b>tea</b> ?"] for one in (preference, up, correction))
 
 
+@pytest.mark.long
 def test_pairs_are_judged_by_keys_and_a_correction_outlives_the_server(opened, tmp_path):
     queue, feedback = tmp_path / "queue.jsonl", tmp_path / "feedback.jsonl"
     replies = [JudgedReply("m", "a"), JudgedReply("n", "b")]
@@ -337,6 +338,7 @@ def take_part_in_a_study(tab):
     tab.click(".option", "Your answer was saved: 3: good.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)], ids=["wide", "narrow"])
 @pytest.mark.parametrize(
