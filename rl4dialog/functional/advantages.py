@@ -159,26 +159,42 @@ def turn_advantages(
     return advantages, returns
 
 
-def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:
-    """Each reward minus the mean of the others (RLOO; Kool et al. 2019, Ahmadian et al. 2024, arXiv 2402.14740).
+def _centered(returns: np.ndarray, turns: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Each return minus the mean of those at the same turn, and their number. Shapes (n,), (n,)."""
+    places = np.unique(np.zeros(len(returns)) if turns is None else turns, return_inverse=True)[1]
+    counts = np.bincount(places)
+    means = np.array([returns[places == place].mean() for place in range(len(counts))])
+    return returns - means[places], counts[places]
 
-    Of the n replies to one prompt; 0 if n is 1. Shape (n,) -> (n,).
+
+def leave_one_out_advantages(returns: np.ndarray, turns: np.ndarray | None = None) -> np.ndarray:
+    """Each return minus the mean of the others (RLOO; Kool et al. 2019, Ahmadian et al. 2024, arXiv 2402.14740).
+
+    Of the n replies to one prompt, or n turns of conversations about it: with ``turns``, their numbers, the others are
+    those at the same turn. 0 without others. Shapes (n,), (n,) -> (n,).
     """
-    if len(rewards) < 2:
-        return np.zeros_like(rewards)
-    return (rewards - rewards.mean()) * len(rewards) / (len(rewards) - 1)
+    centered, counts = _centered(returns, turns)
+    return centered * counts / np.maximum(counts - 1, 1)
 
 
-def group_advantages(rewards: np.ndarray, scale: bool = True, eps: float = SCALE_EPS) -> np.ndarray:
-    """Each reward minus the group's mean, divided by its standard deviation (GRPO; Shao et al. 2024, arXiv 2402.03300).
+def group_deviation(returns: np.ndarray, turns: np.ndarray | None = None) -> float:
+    """Unbiased standard deviation of the returns (n,) of a group, pooled over turns (n,); 0 without others."""
+    centered, counts = _centered(returns, turns)
+    n_free = len(returns) - round(float((1 / counts).sum()))  # n minus the number of means
+    return float(np.sqrt((centered**2).sum() / max(n_free, 1)))
 
-    Of the n replies to one prompt; 0 if n is 1. Without ``scale``, there is no division (Liu et al. 2025, arXiv
-    2503.20783). ``eps`` is added to the unbiased deviation. Shape (n,) -> (n,).
+
+def group_advantages(
+    returns: np.ndarray, turns: np.ndarray | None = None, scale: bool = True, eps: float = SCALE_EPS
+) -> np.ndarray:
+    """Each return minus the group's mean, divided by its standard deviation (GRPO; Shao et al. 2024, arXiv 2402.03300).
+
+    Of the n replies to one prompt, or n turns as in :func:`leave_one_out_advantages`, where the deviation is that of
+    all turns from their means. Without ``scale``, there is no division (Liu et al. 2025, arXiv 2503.20783). ``eps`` is
+    added to the unbiased deviation. Shapes (n,), (n,) -> (n,).
     """
-    if len(rewards) < 2:
-        return np.zeros_like(rewards)
-    centered = rewards - rewards.mean()
-    return centered / (rewards.std(ddof=1) + eps) if scale else centered
+    centered = _centered(returns, turns)[0]
+    return centered / (group_deviation(returns, turns) + eps) if scale else centered
 
 
 Credit = Literal["token", "turn"]

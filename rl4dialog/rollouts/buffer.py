@@ -5,16 +5,26 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.type_aliases import RolloutBufferSamples
 
-from rl4dialog.functional.advantages import SCALE_EPS, Baseline, Credit, CreditRule, Episodes, RewardMeans
+from rl4dialog.functional.advantages import (
+    SCALE_EPS,
+    Baseline,
+    Credit,
+    CreditRule,
+    Episodes,
+    RewardMeans,
+    Turns,
+    group_deviation,
+)
 from rl4dialog.functional.distributed import (
     all_gather_object,
+    all_reduce_max,
     all_reduce_min,
     all_reduce_numbers,
     gathered,
@@ -26,6 +36,7 @@ from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.functional.rounding import is_constant, is_rounding, log_probs_agree
 from rl4dialog.rollouts.task_rewards import whitened
 
+EpisodeCredit = Literal["conversation", "turn", "token"]
 RewardBaseline = Literal["none", "batch", "running", "prompt"]
 _ALL = ""  # key of the mean over all prompts
 
@@ -214,33 +225,66 @@ def _with_numbers_of_all(batch: ReplySamples) -> Any:
     return RolloutBufferSamples(*own, *(gathered(getattr(batch, name)) for name in names))
 
 
+class Steps(NamedTuple):
+    """What conversations are compared by: U returns of whole conversations, or from each turn on. Shapes (U,)."""
+
+    returns: np.ndarray
+    scales: np.ndarray  # sums of the absolute values in returns
+    episodes: np.ndarray  # index of each one's conversation
+    turns: np.ndarray  # number of each one's turn; 0 for whole conversations
+
+
 class EpisodeRolloutBuffer(SequenceRolloutBuffer):
-    """Assigns to every token of a conversation the advantage of its total reward."""
+    """Compares the rewards of conversations with each other.
+
+    Args:
+        credit: What a token is paid: the total reward of its ``conversation``; the reward from its ``turn`` on, minus
+            its own KL penalty; or the reward from the ``token`` on. The baseline of the last two is that of the turn.
+    """
+
+    def __init__(self, *args: Any, credit: EpisodeCredit = "conversation", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.credit = credit
+        if credit != "conversation":
+            self.rule = CreditRule(credit)  # neither discount nor values: advantages are rewards to go
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
-        """Compute the advantage of each episode."""
+        """Compute the advantage of each token."""
         replies = self.replies
-        episodes, of_tokens = replies.row_episodes(), replies.token_episodes()
-        totals, scales = (
-            np.bincount(episodes, weights=[row.sum() for row in replies.per_row(name)])
-            for name in ("rewards", "reward_scales")
-        )
-        of_each = self._advantages(totals, scales)[of_tokens]
-        self._set(advantages=of_each, advantage_scales=np.abs(of_each), returns=totals[of_tokens])
+        if self.credit == "conversation":
+            episodes, index = replies.row_episodes(), replies.token_episodes()
+            totals, scales = (
+                np.bincount(episodes, weights=[row.sum() for row in replies.per_row(name)])
+                for name in ("rewards", "reward_scales")
+            )
+            advantages, _ = self._compare(Steps(totals, scales, np.arange(len(totals)), np.zeros_like(totals)))
+            returns, of_tokens = totals[index], advantages[index]
+        else:
+            super().compute_returns_and_advantage()
+            turns = Turns.of(replies)
+            index, first = turns.index.numpy(), turns.first.numpy()
+            returns, penalties, scales, numbers = self._numbers("returns", "kl_penalties", "advantage_scales", "turn")
+            of_turns = Steps(returns[first], scales[first], replies.token_episodes()[first], numbers[first])
+            advantages, divisors = self._compare(of_turns)
+            # A token gets less than its turn: by its own KL penalty, or by the rewards of the tokens before it.
+            less = penalties if self.credit == "turn" else returns[first][index] - returns
+            of_tokens = advantages[index] - less / divisors[index]
+        self._set(advantages=of_tokens, advantage_scales=np.abs(of_tokens), returns=returns)
         self.full = True
 
     @abstractmethod
-    def _advantages(self, totals: np.ndarray, scales: np.ndarray) -> np.ndarray:
-        """Advantages of E episodes, from their rewards and the sizes of the numbers in them. All have shape (E,)."""
+    def _compare(self, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
+        """Advantages of U steps, and the numbers by which differences of returns were divided. Shapes (U,), (U,)."""
 
 
 class BaselineRolloutBuffer(EpisodeRolloutBuffer):
-    """Compares the total reward of each conversation with a ``baseline`` that needs neither critic nor groups.
+    """Compares the rewards of each conversation with a ``baseline`` that needs neither critic nor groups.
 
     ``none`` is 0. ``batch`` whitens the rewards over the conversations of the iteration (REINFORCE++, arXiv
     2501.03262). ``running`` is the mean of earlier iterations. ``prompt`` is the same for each prompt, or the mean of
     all where a prompt is new, and advantages are whitened (SPO, arXiv 2509.13232). The first iteration of these two is
-    compared with its own mean. Past rewards count half after each ``half_life`` in nats per token.
+    compared with its own mean. Past rewards count half after each ``half_life`` in nats per token. With ``credit``
+    ``turn`` or ``token``, all means are of the same turn.
     """
 
     def __init__(self, *args: Any, baseline: RewardBaseline, half_life: float, **kwargs: Any) -> None:
@@ -254,51 +298,83 @@ class BaselineRolloutBuffer(EpisodeRolloutBuffer):
         self.means.moved = float(state["moved"])
         self.means.means = {key: tuple(mean) for key, mean in state["means"].items()}
 
-    def _advantages(self, totals: np.ndarray, scales: np.ndarray) -> np.ndarray:
-        baselines, self.rule.logged = np.zeros_like(totals), {}
+    def _compare(self, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
+        baselines, self.rule.logged = np.zeros_like(steps.returns), {}
+        by_turn = self.credit != "conversation"
+        if self._baseline in ("running", "prompt") or (self._baseline == "batch" and by_turn):
+            n_turns = all_reduce_max(int(steps.turns.max(initial=0))) + 1
+            means = [mean_and_std(steps.returns[steps.turns == turn])[0] for turn in range(n_turns)]
+            baselines = np.array([means[int(turn)] for turn in steps.turns])
         if self._baseline in ("running", "prompt"):
-            known, (mean, _) = self.means.means, mean_and_std(totals)
-            of_all = known.get(_ALL, (mean,))[0]
+            known = self.means.means
             assert self.replies.episode is not None
             episodes = self.replies.episode.unique().tolist()
-            keys = [self.samples[i] if self._baseline == "prompt" else _ALL for i in episodes]
-            baselines = np.array([known.get(key, (of_all,))[0] for key in keys])
+            of_all = [f"turn {int(turn)}" if by_turn else _ALL for turn in steps.turns]
+            keys = of_all
+            if self._baseline == "prompt":
+                keys = [self.samples[episodes[i]] + each for i, each in zip(steps.episodes, of_all, strict=True)]
+            named = [*zip(keys, of_all, steps.returns.tolist(), strict=True)]
+            baselines = np.array(
+                [
+                    known.get(key, known.get(every, (now,)))[0]
+                    for (key, every, _), now in zip(named, baselines, strict=True)
+                ]
+            )
             n_known, n = all_reduce_numbers(sum(key in known for key in keys), len(keys))
             self.rule.logged = {"rollout/known_baselines": n_known / n}
-            for key, total in itertools.chain(*all_gather_object([*zip(keys, totals.tolist(), strict=True)])):
-                for each in {key, _ALL}:
-                    self.means.add(each, total)
-        advantages, sizes = totals - baselines, scales + np.abs(baselines)
+            for key, every, value in itertools.chain(*all_gather_object(named)):
+                for each in {key, every}:
+                    self.means.add(each, value)
+        advantages, sizes = steps.returns - baselines, steps.scales + np.abs(baselines)
+        ones = np.ones_like(advantages)
         if self._baseline in ("none", "running"):
-            return np.where(is_rounding(advantages, sizes), 0.0, advantages)
+            return np.where(is_rounding(advantages, sizes), 0.0, advantages), ones
         self.found_constant.append(is_constant(advantages, sizes, of_all_processes=True))
+        if self.found_constant[-1]:
+            return np.zeros_like(advantages), ones
         mean, deviation = mean_and_std(advantages, unbiased=True)
-        return (advantages - mean) / (deviation + SCALE_EPS) * (not self.found_constant[-1])
+        return (advantages - mean) / (deviation + SCALE_EPS), ones * (deviation + SCALE_EPS)
 
 
 class GroupRolloutBuffer(EpisodeRolloutBuffer):
-    """Assigns to every token of a conversation the advantage of its total reward within its group."""
+    """Compares the rewards of each conversation with those of its group.
+
+    With ``credit: turn`` or ``token``, a turn is compared with the same turn of the others that reached it. Where no
+    other did, its advantage is 0, as in a group of one.
+    """
 
     def __init__(
-        self, *args: Any, advantages_of: Callable[[np.ndarray], np.ndarray], scale_by_batch: bool = False, **kwargs: Any
+        self,
+        *args: Any,
+        advantages_of: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        scale: Literal["group", "batch", "none"] = "none",
+        **kwargs: Any,
     ) -> None:
-        self._advantages_of = advantages_of  # from the rewards of the conversations about one prompt, (n,) -> (n,)
-        self._scale_by_batch = scale_by_batch  # whether to divide them by the deviation of the rewards of all
+        self._advantages_of = advantages_of  # from the returns and turns of a group, (n,), (n,) -> (n,)
+        self._scale = scale  # by which deviation they are divided: that of the group's returns, or of all
         super().__init__(*args, **kwargs)
 
-    def _advantages(self, totals: np.ndarray, scales: np.ndarray) -> np.ndarray:
-        """Advantages within each group: 0 in one with one episode, or with rewards constant up to rounding."""
+    def _compare(self, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
+        """Advantages within each group: 0 without others at the same turn, or if they are constant up to rounding."""
         episodes = self.replies.row_episodes()
-        advantages: np.ndarray = np.zeros_like(totals)
+        advantages, divisors = np.zeros_like(steps.returns), np.ones_like(steps.returns)
         for rows in self._units():
-            members = np.unique(episodes[rows])
-            constant = is_constant(totals[members], scales[members])
-            self.found_constant.append(constant)
-            if not constant:
-                advantages[members] = self._advantages_of(totals[members])
-        if self._scale_by_batch:
-            advantages = advantages / (mean_and_std(totals, unbiased=True)[1] + SCALE_EPS)
-        return advantages
+            members = np.flatnonzero(np.isin(steps.episodes, episodes[rows]))
+            returns, turns = steps.returns[members], steps.turns[members]
+            places = [turns == turn for turn in np.unique(turns)]
+            constant = [is_constant(returns[place], steps.scales[members][place]) for place in places]
+            self.found_constant.append(all(constant))
+            if all(constant):
+                continue
+            found = self._advantages_of(returns, turns)
+            found[np.any([place for place, equal in zip(places, constant, strict=True) if equal], axis=0)] = 0.0
+            if self._scale == "group":
+                divisors[members] = group_deviation(returns, turns) + SCALE_EPS
+            advantages[members] = found / divisors[members]
+        if self._scale == "batch":
+            divisors *= mean_and_std(steps.returns, unbiased=True)[1] + SCALE_EPS
+            advantages = advantages / divisors
+        return advantages, divisors
 
     def _units(self) -> list[list[int]]:
         """Rows grouped by prompt, to keep the replies of a group together."""

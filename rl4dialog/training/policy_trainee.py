@@ -231,8 +231,8 @@ class OnPolicyTrainee(PolicyTrainee):
         super().__init__(config, tracker, checkpoint)
         if config.train_evaluation.value_rank_states is not None:
             self.evaluator.value_ranks = self._value_ranks
-        is_trained = self.algorithm.needs_critic and getattr(self.algorithm, "vf_coef", 1.0) != 0
-        self.evaluator.has_critic = is_trained and not self.parts.lengths.secret  # evaluations show no secrets
+        # Evaluations show no secrets.
+        self.evaluator.has_critic = self.algorithm.needs_critic and not self.parts.lengths.secret
         if critic_from is not None:
             load_initial_critic(self.algorithm.policy, critic_from, self._reference_hash)
 

@@ -90,8 +90,8 @@ WRONG = [
     ({"alg__args__value_gae_lambda": -0.5}, ("alg.args.value_gae_lambda", "greater than or equal to 0", "-0.5")),
     ({"alg__args__gae_horizon": 0}, ("alg.args.gae_horizon", "greater than 0")),
     (
-        {"alg__args__critic_epochs": 1, "alg__args__vf_coef": 0},
-        ("critic_epochs trains only the critic", "vf_coef"),
+        {"alg__args__vf_coef": 0},
+        ("alg.args.vf_coef is 0", "alg.id: reinforce", "credit: turn", "baseline: none"),
     ),
     ({"alg__policy__args__value_range": [1, 0]}, ("value_range is [1", "begins with the lowest value")),
     ({"alg__policy__args__critic": "shared", "alg__policy__args__critic_reads": "secret"}, ("use critic: separate",)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 
@@ -19,48 +19,52 @@ from rl4dialog.functional.log_probs import kl_estimates
 from rl4dialog.functional.losses import ClipRange
 from rl4dialog.functional.replies import ReplySamples
 from rl4dialog.functional.rounding import log_probs_differ
-from rl4dialog.rollouts.buffer import BaselineRolloutBuffer, GroupRolloutBuffer, RewardBaseline
+from rl4dialog.rollouts.buffer import BaselineRolloutBuffer, EpisodeCredit, GroupRolloutBuffer, RewardBaseline
 from rl4dialog.rollouts.conversations import ConstantGroups
 
 _OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs", "huber_delta", "agreement_mask")
-_OF_CREDIT = (
-    *("gamma", "gae_lambda", "value_gae_lambda", "gae_horizon", "baseline"),
-    *("credit", "turn_gamma", "turn_gae_lambda"),
-)
+_OF_VALUES = ("gamma", "gae_lambda", "value_gae_lambda", "gae_horizon", "baseline", "turn_gamma", "turn_gae_lambda")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
 
 class CriticFree(PPO):
-    """Base of REINFORCE, RLOO and GRPO: PPO's clipped surrogate, with one advantage for all tokens of a conversation.
+    """Base of REINFORCE, RLOO and GRPO: PPO's clipped surrogate, with advantages from rewards alone.
 
     With ``kl_in: reward``, the penalty of each token is its log ratio to the reference (k1). With ``kl_in: loss``, the
     estimate is a term of the loss, weighted by the KL controller's coefficient. As a loss term, k1 has an expected
     gradient of 0, while k2 has the gradient of the KL.
 
     Args:
+        credit: What a token is paid: the total reward of its ``conversation``; the rewards from its ``turn`` on, minus
+            its own KL penalty; or the rewards from the ``token`` on. ``turn`` and ``token`` are compared with the same
+            turn of other conversations.
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
-            ``critic_warmup_iters``, ``critic_epochs``, ``huber_delta``, ``agreement_mask``, and those of credit.
+            ``critic_warmup_iters``, ``critic_epochs``, ``huber_delta``, ``agreement_mask``, and those of values.
     """
 
     needs_critic = False
     no_meaning: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(_OF_CRITIC, "has no critic"),
-        **dict.fromkeys(_OF_CREDIT, "gives all tokens of a conversation the advantage of its total reward"),
+        **dict.fromkeys(_OF_VALUES, "adds up rewards without values and discounts"),
     }
 
     def __init__(
         self,
         *args: Any,
+        credit: EpisodeCredit = "conversation",
         kl_in: KLIn = "reward",
         kl_estimator: KLEstimator = "k1",
         normalize_advantage: bool = False,
         **kwargs: Any,
     ) -> None:
-        self.kl_in, self.kl_estimator = kl_in, kl_estimator
+        self.credit, self.kl_in, self.kl_estimator = credit, kl_in, kl_estimator
         super().__init__(*args, normalize_advantage=normalize_advantage, **kwargs)
+
+    def _buffer_kwargs(self) -> dict[str, Any]:
+        return {"credit": self.credit}
 
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0
@@ -82,7 +86,7 @@ class CriticFree(PPO):
 
 
 class Reinforce(CriticFree):
-    """REINFORCE: the advantage of a conversation is its reward minus a baseline without critic and groups.
+    """REINFORCE: an advantage is a reward minus a baseline without critic and groups.
 
     With ``n_epochs: 1`` and one minibatch, the gradient is that of REINFORCE. Further updates are clipped as in PPO.
 
@@ -102,7 +106,7 @@ class Reinforce(CriticFree):
     def __init__(
         self, *args: Any, baseline: RewardBaseline = "batch", kl_half_life: Positive | None = None, **kwargs: Any
     ) -> None:
-        self._of_buffer = {"baseline": baseline, "half_life": kl_half_life or 0.06}
+        self.baseline, self.kl_half_life = baseline, kl_half_life or 0.06
         super().__init__(*args, **kwargs)
 
     @classmethod
@@ -113,7 +117,7 @@ class Reinforce(CriticFree):
             raise ConfigError(f"alg.args.kl_half_life has no effect with alg.args.baseline: {baseline}; remove it")
 
     def _buffer_kwargs(self) -> dict[str, Any]:
-        return self._of_buffer
+        return {**super()._buffer_kwargs(), "baseline": self.baseline, "half_life": self.kl_half_life}
 
     def train(self) -> None:
         """Update the policy and, for means of earlier iterations, measure how far it has moved."""
@@ -137,7 +141,8 @@ class GroupBased(CriticFree):
         n_generations: Number of replies to each prompt; must divide the number of environments.
         constant_groups: Groups whose replies all have the same task reward, which gives no advantage: ``keep``,
             ``drop`` them, or ``resample``: collect other groups instead, until there are ``n_steps`` tokens per
-            environment without them (DAPO). If all groups are constant, they are kept.
+            environment without them (DAPO). If all groups are constant, they are kept. With another ``credit`` than
+            ``conversation``, they may teach where the same reward came at different turns.
         max_resampling: ``resample`` ends, with a warning, when constant groups hold this many times the tokens of an
             iteration. ``null`` is 3.
     """
@@ -163,11 +168,9 @@ class GroupBased(CriticFree):
             raise ConfigError("alg.args.max_resampling has no effect without alg.args.constant_groups: resample")
 
     @abstractmethod
-    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
-        """Advantages of the conversations about one prompt, from their rewards. Shape (n,) -> (n,)."""
-
     def _buffer_kwargs(self) -> dict[str, Any]:
-        return {"advantages_of": self._advantages_of}
+        """How a group's returns become advantages."""
+        return super()._buffer_kwargs()
 
 
 class RLOO(GroupBased):
@@ -176,8 +179,8 @@ class RLOO(GroupBased):
     With ``n_epochs: 1`` and one minibatch, the gradient is that of REINFORCE. Further updates are clipped as in PPO.
     """
 
-    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
-        return leave_one_out_advantages(rewards)
+    def _buffer_kwargs(self) -> dict[str, Any]:
+        return {**super()._buffer_kwargs(), "advantages_of": leave_one_out_advantages}
 
 
 class GRPO(GroupBased):
@@ -206,8 +209,6 @@ class GRPO(GroupBased):
         self.scale_rewards = scale_rewards
         super().__init__(*args, kl_in=kl_in, kl_estimator=kl_estimator, **kwargs)
 
-    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
-        return group_advantages(rewards, scale=self.scale_rewards == "group")
-
     def _buffer_kwargs(self) -> dict[str, Any]:
-        return {**super()._buffer_kwargs(), "scale_by_batch": self.scale_rewards == "batch"}
+        centered = partial(group_advantages, scale=False)
+        return {**super()._buffer_kwargs(), "advantages_of": centered, "scale": self.scale_rewards}

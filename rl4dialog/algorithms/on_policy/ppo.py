@@ -156,9 +156,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")
         if args.get("supervised_batch_size") is not None and not args.get("supervised_coef"):
             raise ConfigError("alg.args.supervised_batch_size has no effect without alg.args.supervised_coef")
-        for name in ("critic_warmup_iters", "critic_epochs"):
-            if args.get(name) and args.get("vf_coef") == 0:
-                raise ConfigError(f"alg.args.{name} trains only the critic, but alg.args.vf_coef is 0")
         if args.get("baseline") in get_args(Baseline):
             _check_baseline(args["baseline"], args)
 
@@ -418,8 +415,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 def _check_baseline(baseline: str, args: Mapping[str, Any]) -> None:
     """Check that a baseline has what it needs, and that nothing else speaks of the same."""
     chosen = f"alg.args.baseline: {baseline}"
-    if args.get("vf_coef") == 0:
-        raise ConfigError(f"{chosen} needs a trained critic, but alg.args.vf_coef is 0; remove one of them")
     fixed: dict[str, Any] = {} if baseline == "value" else {"gae_lambda": 1, "turn_gae_lambda": 1, "gae_horizon": None}
     for name, value in fixed.items():
         if args.get(name) not in (None, value):

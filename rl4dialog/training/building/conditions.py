@@ -79,6 +79,10 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.policy.id: {policy_id} is for algorithms that learn from logs, such as ilql"),
         (lambda needs_critic, chosen_critic: needs_critic and chosen_critic == "none",
          "alg.policy.args.critic is none, but alg.id: {alg_id} needs a critic"),
+        (lambda needs_critic, vf_coef: needs_critic and vf_coef == 0,
+         "alg.args.vf_coef is 0, so the critic would never be trained; without one, use alg.id: reinforce with "
+         "alg.args.credit: turn (or token), baseline: none and normalize_advantage: true, which is PPO with advantages "
+         "that are rewards to go"),
         (lambda only_of_ppo: only_of_ppo,
          "alg.policy.args.{only_of_ppo} is not supported with alg.id: {alg_id}, only with ppo and nlpo; remove it"),
         (lambda agreement_mask, n_critics: agreement_mask and n_critics == 1,

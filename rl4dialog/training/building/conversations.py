@@ -242,8 +242,6 @@ def why_unmeasured(config: TextConfig) -> str | None:
     """Why the critic of a run cannot be measured; ``None`` if it can."""
     if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
         return f"alg.id: {config.alg.id} has no critic"
-    if all_arguments(config).get("vf_coef") == 0:
-        return "alg.args.vf_coef is 0, so the critic is never trained"
     if (chosen := config.env.args.conversation_partner) is None:
         return None
     reason = getattr(PartnerRegistry.resolve(chosen.id), "unrepeatable", None)

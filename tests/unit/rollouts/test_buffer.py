@@ -346,7 +346,7 @@ def grouped_utterance(episode, group, *rewards):
 
 def filled_with_groups():
     """Two groups, interleaved; one conversation has two turns. Totals: 1 and 5 of group 4, 2 and 12 of group 9."""
-    buffer = GroupRolloutBuffer(1, SPACE, SPACE, "cpu", advantages_of=lambda totals: totals - totals.min())
+    buffer = GroupRolloutBuffer(1, SPACE, SPACE, "cpu", advantages_of=lambda totals, _: totals - totals.min())
     for row in (
         grouped_utterance(0, 4, 1.0),
         grouped_utterance(1, 9, 0.0, 2.0),

@@ -343,7 +343,6 @@ def test_too_few_states_are_refused(tmp_path):
     ("changes", "message"),
     [
         ({"alg__id": "rloo"}, "alg.id: rloo has no critic"),
-        ({"alg__args__vf_coef": 0.0}, "alg.args.vf_coef is 0, so the critic is never trained"),
         ({"env__args__partner": {"id": "replay"}}, "partner 'replay' cannot be repeated: it says the lines of one"),
         (
             {"env__args__partner": {"id": "http", "args": {"url": "http://127.0.0.1:9/"}}},
