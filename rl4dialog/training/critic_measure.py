@@ -110,14 +110,14 @@ class CriticMeasure:
         rng, states, seen = np.random.default_rng(self._derived("states")), list[State](), []
         order, places = rng.permutation(len(samples)), (rng.permutation(n) + rng.random(n)) / n
         starts = [State(samples[order[i % len(order)]], self._derived("partner", i), Begun()) for i in range(n)]
-        for start, place, talk in zip(starts, places, self._held("conversations", starts, True), strict=True):
+        for start, place, talk in zip(starts, places, self.held("conversations", starts, True), strict=True):
             if talk is not None:
                 values: list[Any] = [reply.of_tokens("values") for reply in talk.replies]
                 turn, token = int(place * len(values)), int(place * len(values[0])) if self._within_replies else 0
                 state, ids = start.later(talk, turn), talk.replies[turn].of_tokens("response_ids")
                 begun = replace(state.begun, words=ids[:token].tolist())  # type: ignore[index]
                 states.append(replace(state, begun=begun, turn=turn, value=float(values[turn][token])))
-                each = enumerate(zip(values, self._returns(talk.replies), strict=True))
+                each = enumerate(zip(values, self.returns(talk.replies), strict=True))
                 seen += [(t, v[token], g[token]) for t, (v, g) in each]
         returns = self.continued(states, k)
         known = [bool(np.isfinite(row).all()) for row in returns]
@@ -129,7 +129,7 @@ class CriticMeasure:
         """Returns of k continuations of each state; NaN for one that failed. Shape (n, k)."""
         rows = [state.anew(self._derived(what, i, j)) for i, state in enumerate(states) for j in range(k)]
         found = np.full(len(rows), math.nan)
-        for i, (state, talk) in enumerate(zip(rows, self._held(what, rows), strict=True)):
+        for i, (state, talk) in enumerate(zip(rows, self.held(what, rows), strict=True)):
             n_said = sum(speaker == AGENT for speaker, _ in state.begun.steps)
             if talk is not None and (n_said >= len(talk.replies) or _texts(talk, n_said) != state.texts):
                 raise PartnerError(
@@ -137,7 +137,7 @@ class CriticMeasure:
                     f"measured: they may depend only on the history, the sample and the partner's seeds"
                 )
             if talk is not None:
-                found[i] = self._returns(talk.replies)[state.turn][len(state.begun.words)]
+                found[i] = self.returns(talk.replies)[state.turn][len(state.begun.words)]
         return found.reshape(-1, k)
 
     def alternatives(self, states: Sequence[State], k: int) -> list[list[Utterance]]:
@@ -146,7 +146,7 @@ class CriticMeasure:
         rows = [(i, state.anew(self._derived("utterance", i, j))) for (i, state), j in numbered]
         found: dict[tuple[int, str], Utterance] = {}
         going_on: dict[tuple[int, str], State] = {}
-        talks = self._held("alternatives", [state for _, state in rows], True)
+        talks = self.held("alternatives", [state for _, state in rows], True)
         for (i, state), talk in zip(rows, talks, strict=True):
             if talk is None or (key := (i, talk.replies[state.turn].text)) in found:
                 continue
@@ -155,19 +155,19 @@ class CriticMeasure:
                 going_on[key] = state.later(talk, after)
                 value = float(talk.replies[after].of_tokens("values")[0])  # type: ignore[index]
             own = talk.replies[state.turn : after]
-            found[key] = float(self._returns(own, value)[0][0]), self._returns(own)[0][:1]
+            found[key] = float(self.returns(own, value)[0][0]), self.returns(own)[0][:1]
         for key, returns in zip(going_on, self.continued([*going_on.values()], k, "their continuations"), strict=True):
             found[key] = found[key][0], returns
         return [[each for (number, _), each in found.items() if number == i] for i in range(len(states))]
 
-    def _returns(self, replies: Sequence[Reply], last_value: float = 0.0) -> list[Floats]:
+    def returns(self, replies: Sequence[Reply], last_value: float = 0.0) -> list[Floats]:
         """Discounted sums of rewards from each token on, by reply, with the value of the state after the last."""
         lengths, of = [reply.n_tokens for reply in replies], np.concatenate([reply.rewards for reply in replies])[None]  # type: ignore[arg-type]
         turns, none = np.repeat(np.arange(len(lengths)), lengths)[None], np.zeros_like(of)
         episode = Episodes(of, none, none, none, turns, np.ones(of.shape, dtype=bool), np.array([last_value]))
         return np.split(self._rule(episode).returns[0], np.cumsum(lengths)[:-1])
 
-    def _held(self, what: str, states: Sequence[State], with_values: bool = False) -> list[Talk | None]:
+    def held(self, what: str, states: Sequence[State], with_values: bool = False) -> list[Talk | None]:
         """Conversations from states, in batches of equally many first tokens; ``None`` for one that is left out."""
         talks: list[Talk | None] = [None] * len(states)
         n_words, size = np.array([len(s.begun.words) for s in states]), self._config.train_evaluation.eval_batch_size

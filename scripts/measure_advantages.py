@@ -1,0 +1,319 @@
+"""How near estimators of advantages are to the true advantages of a policy's utterances, in guess_what.
+
+python scripts/measure_advantages.py --output_path runs/advantages            # about two hours on two CPU cores
+python scripts/measure_advantages.py --output_path runs/advantages --small    # ten minutes
+
+The true advantage of an utterance u after the history h is Q(h, u) - V(h), both of the policy that spoke. Each is the
+mean return of games that go on from there, against partners that think of any thing that agrees with the answers in h;
+the variance of these means is subtracted from all statistics. Policies are those of a run of PPO at several iterations,
+and critics are trained on games of the frozen policy. Everything that is complete in the output folder is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import script
+import torch
+from rich.table import Table
+
+from rl4dialog.core.console import Console
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import write_json
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import Sample
+from rl4dialog.experiments.own_process import RESUMED, run_command, train_arguments
+from rl4dialog.functional.advantages import CreditRule, Episodes, leave_one_out_advantages
+from rl4dialog.functional.replies import Replies
+from rl4dialog.inference.loading import LoadedPolicy, find_checkpoint, load_policy
+from rl4dialog.rollouts.conversing import Begun
+from rl4dialog.rollouts.talk import Talk
+from rl4dialog.runs.plots import plain_figure, read_iterations, save_figure
+from rl4dialog.runs.run_folder import is_complete
+from rl4dialog.runs.summary import table_style
+from rl4dialog.tasks.guess_what import consistent_things
+from rl4dialog.training.critic_measure import CriticMeasure, State
+
+CONFIG = Path(__file__).parents[1] / "task_configs" / "guess_what" / "llama_ppo.yml"
+GROUP = 4  # games about the same thing
+LAMBDAS = (0.0, 0.5, 0.8, 0.9, 1.0)
+PART = 16  # games whose gradients are added up before their variance is taken
+# What differs between the critics of a policy, beside the number of their iterations.
+KINDS = {
+    "critic": (),
+    "secret critic": ("alg.policy.args.critic_reads=secret",),
+    "bounded critic": ("alg.policy.args.value_range=[-0.5, 1.0]", "alg.policy.args.value_loss=cross_entropy"),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    stages: tuple[int, ...] = (0, 20, 60)  # iterations of the policies
+    critics: tuple[int, ...] = (1, 5, 20, 60)  # iterations of the critics
+    kinds: tuple[str, ...] = tuple(KINDS)
+    n_games: int = 1024
+    n_states: int = 500
+    n_continuations: int = 32
+    overrides: tuple[str, ...] = ()
+
+
+SMALL = Size((0,), (1, 5), ("critic",), 256, 100, 16, ("warm_start.n_epochs=2",))
+
+
+@dataclass(frozen=True)
+class Games:
+    """Games of a policy in groups about the same thing, as T turns."""
+
+    talks: list[Talk]
+    samples: list[Sample]
+    game: np.ndarray  # number of each turn's game. Shape (T,)
+    turn: np.ndarray  # its own number in it. Shape (T,)
+    rewards: np.ndarray  # Shape (T,)
+
+    def per_game(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of turns, one row per game, and where there are any. Shapes (T,) -> (E, L), (E, L)."""
+        mask = np.zeros((len(self.talks), self.turn.max() + 1), dtype=bool)
+        mask[self.game, self.turn] = True
+        rows = np.zeros(mask.shape)
+        rows[mask] = numbers
+        return rows, mask
+
+
+def train(output: Path, name: str, overrides: Sequence[str]) -> Path:
+    """Train a run, unless it is complete."""
+    run = output / name
+    fixed = [
+        "train_evaluation.max_eval_samples=50",
+        "train_evaluation.eval_every=1000",
+        "train_evaluation.keep_last=99",
+    ]
+    code = run_command(train_arguments(CONFIG, run, *RESUMED, overrides=[*fixed, *overrides]))
+    if code or not is_complete(run):
+        raise DataError(f"{run} was not trained (exit code {code}); the same command continues")
+    return run
+
+
+def critic_overrides(size: Size, policy: Path | None, kind: str) -> list[str]:
+    """What trains critics of a frozen policy, that of a checkpoint or of the warm start, at every iteration."""
+    of_policy = [f"alg.policy.args.model_name={policy}", f"tokenizer.model_name={policy}", "tokenizer.vocab_size=null"]
+    return [
+        *(size.overrides if policy is None else [*of_policy, "warm_start=null"]),
+        *("alg.policy.args.critic=separate", "train_evaluation.save_every=1", *KINDS[kind]),
+        *(f"{key}={max(size.critics)}" for key in ("alg.args.critic_warmup_iters", "train_evaluation.n_iters")),
+    ]
+
+
+def play(measure: CriticMeasure, samples: Sequence[Sample], n_games: int, seed: int) -> Games:
+    """Games in groups; those of a group have the same thing, and partners with different seeds."""
+    order = np.random.default_rng(seed).permutation(len(samples))
+    chosen = [samples[order[i // GROUP % len(samples)]] for i in range(n_games)]
+    starts = [State(sample, derive_seed(seed, "partner", i), Begun()) for i, sample in enumerate(chosen)]
+    talks = [talk for talk in measure.held("games", starts) if talk is not None]
+    if len(talks) < n_games:
+        raise DataError(f"{n_games - len(talks)} of {n_games} games failed")
+    lengths = [len(talk.replies) for talk in talks]
+    own = np.array([reply.reward for talk in talks for reply in talk.replies])
+    turns = np.concatenate([np.arange(n) for n in lengths])
+    return Games(talks, chosen, np.repeat(np.arange(n_games), lengths), turns, own)
+
+
+def true_advantages(measure: CriticMeasure, games: Games, chosen: np.ndarray, k: int, seed: int) -> np.ndarray:
+    """Returns of k games from before, and of k from after, each chosen utterance. Shape (n, 2, k)."""
+    rng, rows, turns = np.random.default_rng(seed), [], []
+    for i in chosen:
+        talk, turn, sample = games.talks[games.game[i]], int(games.turn[i]), games.samples[games.game[i]]
+        said = [each.text for each in talk.dialogue.turns[: talk.dialogue.turn_bounds[turn]]]
+        things = consistent_things(said)
+        for n_said, j in itertools.product((turn, turn + 1), range(k)):
+            other = replace(sample, meta_data={**(sample.meta_data or {}), "thing": str(rng.choice(things))})
+            rows.append(State(other, derive_seed(seed, int(i), n_said, j), Begun(talk.steps[:n_said])))
+            turns.append(turn)
+    talks = measure.held("continuations", rows)
+    found = [
+        measure.returns(talk.replies)[turn][0] for talk, turn in zip(talks, turns, strict=True) if talk is not None
+    ]
+    return np.array(found).reshape(len(chosen), 2, k)
+
+
+def values_of(policy: Any, games: Games) -> np.ndarray:
+    """A critic's values of the states before the utterances. Shape (T,)."""
+    found: dict[int, torch.Tensor] = {}  # by batch
+    for talk in games.talks:
+        for reply in talk.replies:
+            if id(reply.batch) not in found and reply.batch is not None:
+                with torch.no_grad():
+                    found[id(reply.batch)] = policy.predict_sequence_values(reply.batch.to(policy.device)).cpu()
+    return np.array([float(found[id(reply.batch)][reply.row, 0]) for talk in games.talks for reply in talk.replies])
+
+
+def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Estimated advantages of all turns, by estimator. Shapes (T,)."""
+    rewards, mask = games.per_game(games.rewards)
+    none, last, groups = np.zeros_like(rewards), np.zeros(len(rewards)), np.arange(len(rewards)) // GROUP
+    turns = np.broadcast_to(np.arange(rewards.shape[1]), rewards.shape)
+
+    def credited(values: np.ndarray, rule: CreditRule, n: int = 1) -> np.ndarray:
+        of = Episodes(rewards, none, np.abs(rewards), values, turns, mask, last, groups)
+        return [rule(of).advantages for _ in range(n)][-1][mask]
+
+    to_go = credited(none, CreditRule("turn"))
+    total = rewards.sum(axis=1)
+    group_of = groups[games.game]
+    of_turn = np.array([to_go[games.turn == turn].mean() for turn in range(rewards.shape[1])])
+    in_group = np.zeros_like(to_go)
+    for group in np.unique(group_of):
+        in_group[group_of == group] = leave_one_out_advantages(to_go[group_of == group], games.turn[group_of == group])
+    others = total.reshape(-1, GROUP)
+    others = (others - others.mean(axis=1, keepdims=True)).ravel() * GROUP / (GROUP - 1)
+    found = {
+        "total reward": total[games.game] - total.mean(),
+        "total reward, group": others[games.game],
+        "to go": to_go - to_go.mean(),
+        "to go, by turn": to_go - of_turn[games.turn],
+        "to go, group by turn": in_group,
+    }
+    for name, values in critics.items():
+        of_game, _ = games.per_game(values)
+        for lambda_ in LAMBDAS:
+            found[f"{name}, lambda {lambda_:g}"] = credited(of_game, CreditRule("turn", turn_gae_lambda=lambda_))
+        found[f"{name}, evpo"] = credited(of_game, CreditRule("turn", baseline="evpo"))
+        found[f"{name}, tether"] = credited(of_game, CreditRule("turn", baseline="tether"), n=100)
+    return found
+
+
+def statistics(estimated: np.ndarray, returns: np.ndarray) -> dict[str, float]:
+    """Correlation and mean squared error of estimates (n,) with true advantages from returns (n, 2, k)."""
+    means, noises = returns.mean(axis=2), returns.var(axis=2, ddof=1) / returns.shape[2]
+    true, noise = means[:, 1] - means[:, 0], float(noises.sum(axis=1).mean())
+    spread = max(float(true.var(ddof=1)) - noise, 1e-12)
+    covariance = float(np.cov(estimated, true)[0, 1])
+    deviation = float(estimated.std(ddof=1))
+    return {
+        "correlation": covariance / (deviation * spread**0.5) if deviation else 0.0,
+        "error": float(((estimated - true) ** 2).mean()) - noise,
+        "variance of the truth": spread,
+    }
+
+
+def gradients(policy: Any, games: Games, found: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    """Variance of the policy's gradient over parts of the games, and the squared norm of its expected value."""
+    parameters = [each for each in policy.actor_parameters() if each.requires_grad]
+    sums = {name: [torch.zeros_like(each) for each in parameters] for name in found}
+    squares, n_parts, first = dict.fromkeys(found, 0.0), 0, 0
+    for start in range(0, len(games.talks), PART):
+        replies = [reply for talk in games.talks[start : start + PART] for reply in talk.replies]
+        parts = [reply.batch[torch.tensor([reply.row])] for reply in replies if reply.batch is not None]
+        rows = Replies.concatenate(parts).to(policy.device)
+        _, log_probs, _ = policy.evaluate_actions(rows.observations, rows.flat("response_ids"))
+        turns = torch.segment_reduce(log_probs, "sum", lengths=rows.response_mask.sum(dim=1))
+        for name, advantages in found.items():
+            own = torch.as_tensor(advantages[first : first + len(replies)], dtype=turns.dtype, device=turns.device)
+            of_part = torch.autograd.grad((own * turns).sum() / PART, parameters, retain_graph=True)
+            squares[name] += sum(float(each.square().sum()) for each in of_part)
+            for sum_, each in zip(sums[name], of_part, strict=True):
+                sum_ += each
+        first, n_parts = first + len(replies), n_parts + 1
+    statistics = {}
+    for name in found:
+        of_mean = sum(float((each / n_parts).square().sum()) for each in sums[name])
+        variance = (squares[name] / n_parts - of_mean) * n_parts / (n_parts - 1)
+        statistics[name] = {"gradient variance": variance, "squared gradient": of_mean - variance / n_parts}
+    return statistics
+
+
+def measured(loaded: LoadedPolicy, critics: Mapping[str, Any], size: Size, seed: int) -> dict[str, Any]:
+    """All statistics of a policy's estimators; `critics` are policies by name, whose critic is asked."""
+    measure = CriticMeasure(loaded, loaded.policy, loaded.policy_with_critic, seed)
+    games = play(measure, loaded.data.samples("train"), size.n_games, seed)
+    n = min(size.n_states, len(games.turn))
+    chosen = np.random.default_rng(seed).choice(len(games.turn), n, replace=False)
+    returns = true_advantages(measure, games, chosen, size.n_continuations, seed)
+    found = estimates(games, {name: values_of(critic, games) for name, critic in critics.items()})
+    of_gradients = gradients(loaded.policy, games, found)
+    alone = np.unique([*zip(games.game // GROUP, games.turn, strict=True)], axis=0, return_counts=True)[1]
+    return {
+        "return": float(np.bincount(games.game, weights=games.rewards).mean()),
+        "states": n,
+        "turns that only one of a group reached": float((alone == 1).sum() / len(games.turn)),
+        "estimators": {name: statistics(found[name][chosen], returns) | of_gradients[name] for name in found},
+    }
+
+
+def stages(output: Path, size: Size, seed: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Train what is missing, and measure each stage of the policy."""
+    policy: dict[int, Path | None] = {0: None}
+    if later := [stage for stage in size.stages if stage]:
+        save = [f"train_evaluation.{key}={value}" for key, value in (("n_iters", max(later)), ("save_every", 20))]
+        run = train(output, "policy", [f"seed={seed}", *save, *size.overrides])
+        policy |= {stage: find_checkpoint(run, stage) / "model" for stage in later}
+    for stage in size.stages:
+        place, critics, n_games = output / f"stage_{stage}.json", dict[str, Any](), list[float]()
+        if not place.is_file():
+            for kind in size.kinds:
+                overrides = [f"seed={seed}", *critic_overrides(size, policy[stage], kind)]
+                run = train(output, f"{kind.replace(' ', '_')}_of_{stage}", overrides)
+                loaded = {n: load_policy(run, n) for n in size.critics}
+                critics |= {f"{kind} after {n}": each.policy_with_critic for n, each in loaded.items()}
+                n_games = np.cumsum(read_iterations(run).column("rollout/n_conversations")).tolist()
+            # Games that show secrets, if a critic reads them; others do not.
+            best = "secret_critic" if "secret critic" in size.kinds else "critic"
+            whose = load_policy(output / f"{best}_of_{stage}", max(size.critics))
+            found = measured(whose, critics, size, seed)
+            write_json(place, {**found, "games of critics": {n: n_games[n - 1] for n in size.critics}})
+        yield stage, json.loads(place.read_text(encoding="utf-8"))
+
+
+def show(found: Mapping[int, Any]) -> None:
+    """Print a table per stage."""
+    console = Console()
+    for stage, of_stage in found.items():
+        console.print(f"policy after {stage} iterations, return {of_stage['return']:.3f}, {of_stage['states']} states")
+        reference = of_stage["estimators"]["to go, by turn"]["gradient variance"]
+        columns = "estimator", "correlation", "squared error", "variance of the gradient (to go, by turn: 1)"
+        table = Table(*columns, box=table_style(console), pad_edge=False)
+        for name, row in of_stage["estimators"].items():
+            numbers = row["correlation"], row["error"], row["gradient variance"] / reference
+            table.add_row(name, *(f"{number:.3f}" for number in numbers))
+        console.print(table)
+
+
+def plot(found: Mapping[int, Any], size: Size, output: Path) -> None:
+    """Plot correlations with the truth: estimators without a critic as lines, critics over their games."""
+    figure, all_axes = plain_figure(5 * len(found), 4.5, 1, len(found))
+    for axes, (stage, of_stage) in zip(all_axes, found.items(), strict=True):
+        rows, games = of_stage["estimators"], [*of_stage["games of critics"].values()]
+        for i, name in enumerate(name for name in rows if "after" not in name):
+            axes.axhline(rows[name]["correlation"], color=f"C{i}", linestyle="--", label=name)
+        for kind, marker in zip(size.kinds, "osd", strict=False):
+            for lambda_, shade in ((0.9, "black"), (1.0, "gray")):
+                each = [rows[f"{kind} after {n}, lambda {lambda_:g}"]["correlation"] for n in size.critics]
+                axes.plot(games, each, color=shade, marker=marker, label=f"{kind}, λ {lambda_:g}")
+        axes.set(xscale="log", xlabel="games that the critic has seen", ylabel="correlation with the true advantage")
+        axes.set_title(f"policy after {stage} iterations")
+    all_axes[0].legend(fontsize="x-small")
+    save_figure(figure, output)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--output_path", type=Path, required=True, help="folder for runs, numbers and figure")
+    parser.add_argument("--small", action="store_true", help="one policy and fewer states, in ten minutes")
+    parser.add_argument("--seed", type=int, default=0, help="seed of runs, games and continuations (default: 0)")
+    args = parser.parse_args()
+    size, output = SMALL if args.small else Size(), args.output_path.expanduser().absolute()
+    found = dict(stages(output, size, args.seed))
+    show(found)
+    plot(found, size, output / "advantages.png")
+
+
+if __name__ == "__main__":
+    script.run(main)
