@@ -54,7 +54,8 @@ def records(number, scene, progress):
     elif args.mode == "10_stop":
         yield record(number, scene["caption"], rounds, steps, start)
     else:
-        ends = (n for n in range(1, len(rounds) + 1) if sum(steps[:n]) / (1.0 - start) >= args.percentile)
+        share = args.percentile * (1.0 - start)  # of the way; in ILQL, the tenth round is paid like it, too
+        ends = (n for n in range(1, len(rounds) + 1) if sum(steps[:n]) >= share or n == 10)
         n = next(ends, None)
         rewards = [-1.0] * len(rounds) if n is None else [-1.0] * (n - 1) + [0.0]
         for i, (_, answer) in enumerate(rounds[:n]):

@@ -13,12 +13,14 @@ from rl4dialog.tasks.guess_the_picture import is_penalized
 class VisDial(Partner):
     """Answers about the picture of a sample that `visdial_log.py` made; the server says how much a question helped.
 
+    `<stop>` of the agent ends the dialogue, for 0.
+
     Args:
         url: Address of the server.
         features: HDF5 file with the pictures' features (needs `pip install h5py`); without one, none are sent.
         dataset: Its dataset, such as `images_train`.
-        percentile: Share of the way at which the dialogue ends; each earlier round costs 1. `None`: no such end, and
-            the progress is the reward.
+        percentile: Share of the way at which the dialogue ends, or after ten rounds; each earlier round costs 1.
+            `None`: no such end, and the progress is the reward.
         yes_no: Which answers are paid less: `none`, `soft`, `hard` or `conservative`.
         yes_no_reward: What is added for them.
         timeout_s: Seconds to wait for an answer.
@@ -54,6 +56,8 @@ class VisDial(Partner):
 
     def reply(self, history):
         caption, *said = history
+        if "<stop>" in said[-1]:
+            return PartnerReply(leaves=True)
         spoken = [{"speaker": "answer" if i % 2 else "question", "text": text} for i, text in enumerate(said)]
         data = {"history": spoken, "img_features": self.picture}
         data["generation_kwargs"] = {"inference": "greedy", "beamSize": 1}
@@ -68,7 +72,7 @@ class VisDial(Partner):
         self.progress += step
         if self.percentile is None:
             return PartnerReply(text, reward=step)
-        is_over = self.progress / (1.0 - self.start) >= self.percentile
+        is_over = self.progress / (1.0 - self.start) >= self.percentile or len(history) == 20
         penalty = self.yes_no_reward * is_penalized(text, self.yes_no)
         return PartnerReply(text, reward=penalty - (not is_over), leaves=is_over)
 

@@ -84,7 +84,7 @@ class EmbeddingScorer:
         return Fit(scores, -np.maximum(false - true + self._margin, 0).mean((1, 2)))
 
     def triplet_losses(self, case: Case) -> np.ndarray:
-        """Convogym's ranking loss after 0, 1, ... utterances: the sum over i and b of [|s - p_i| - |s - q_bi| + 1]+.
+        """Convogym's ranking loss after 0, 1, ... utterances: sum_ib [|s - p_i| - |s - q_bi| + margin]+.
 
         s is the embedding of all that was said, the zero vector before. The false facts are taken in blocks b, each as
         long as the true persona; an incomplete last block is left out. Shape (U + 1,).
@@ -97,7 +97,7 @@ class EmbeddingScorer:
         to_true, to_false = (np.linalg.norm(states[:, None] - each[None], axis=-1) for each in (facts, false))
         n_blocks = len(false) // len(true)
         blocks = to_false[:, : n_blocks * len(true)].reshape(len(states), n_blocks, len(true))
-        return np.asarray(np.maximum(to_true[:, None] - blocks + 1, 0).sum((1, 2)))
+        return np.asarray(np.maximum(to_true[:, None] - blocks + self._margin, 0).sum((1, 2)))
 
 
 class LikelihoodScorer:

@@ -222,7 +222,8 @@ def test_without_a_reference_the_kl_is_zero_and_nothing_is_kept(lora):
 def test_an_unknown_optimizer_is_refused():
     with pytest.raises(ConfigError, match=r"unknown 'adm'.*'adam'"):
         policy_of("gpt2", optimizer_class="adm")
-    assert isinstance(policy_of("gpt2", optimizer_class="adamw").optimizer, torch.optim.AdamW)
+    adamw = policy_of("gpt2", optimizer_class="adamw", weight_decay=0.25).optimizer
+    assert isinstance(adamw, torch.optim.AdamW) and adamw.defaults["weight_decay"] == 0.25
 
 
 @pytest.mark.parametrize("name", ["adam_8bit", "adamw_8bit"])

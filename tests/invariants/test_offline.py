@@ -154,12 +154,13 @@ def test_log_probs_of_sampling_are_those_of_a_pass_over_whole_replies(name, crit
 
 
 def test_guidance_is_the_formula():
-    policy = guided(guidance={"beta": 1.5, "clip": 0.3, "prior_weight": 0.7}, generation_kwargs={"temperature": 0.6})
+    settings = {"beta": 1.5, "clip": 0.3, "prior_weight": 0.7, "prior": {"temperature": 0.4}}
+    policy = guided(guidance=settings, generation_kwargs={"temperature": 0.6})
     replies = Replies.from_ids([[4, 5]], [[6, 7, 0]])
     hidden = policy._policy_hidden(replies)
     heads, values = policy._guiding(replies)
     q, v = heads.q_all(values).amin(dim=0), heads(values)
-    prior = policy.model_logits(hidden).log_softmax(dim=-1)
+    prior = (policy.model_logits(hidden) / 0.4).log_softmax(dim=-1)
     wanted = (0.7 * prior + (1.5 * (q - v[:, None])).clamp(max=0.3)) / 0.6
     found = policy._logits(replies, hidden)
     torch.testing.assert_close(found.log_softmax(-1), wanted.log_softmax(-1), rtol=1e-5, atol=1e-5)

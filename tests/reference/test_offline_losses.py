@@ -23,7 +23,7 @@ from tests.offline import (
 )
 from tests.tiny import all_tokens, make_gpt2, make_t5
 
-GAMMA = 0.8
+GAMMA, CQL_TEMPERATURE = 0.8, 0.7
 
 
 @dataclass
@@ -118,7 +118,7 @@ def expected_loss(learner, name, per_turn, cql_weight):
                 losses = torch.where(errors.abs() < 1, 0.5 * errors**2, errors.abs() - 0.5)
             else:
                 losses = errors**2
-            conservative = (q.logsumexp(-1) - q[:, t.id]).sum()
+            conservative = ((q / CQL_TEMPERATURE).logsumexp(-1) - q[:, t.id] / CQL_TEMPERATURE).sum()
             total = total + losses.sum() + v_loss + cql_weight * conservative - weight * t.log_prior[t.id]
     return total / n
 
@@ -150,6 +150,7 @@ def test_gradient_is_that_of_a_loop(name, kind, discount_per, tmp_path):
     model = MODELS[architecture](marked_tokenizer())
     cql_weight = 0.3 if discount_per == "token" else 0.0  # without it, only the values of logged tokens are computed
     settings = {"gamma": GAMMA, "discount_per": discount_per, "cql_weight": cql_weight}
+    settings["cql_temperature"] = CQL_TEMPERATURE
     policy = {"critic": critic, "target": "heads" if critic == "shared" else "model"}
     log = make_log(tmp_path, model, dialogues(of_first=0.25))
     learner = make_learner(algorithm, log, model, policy=policy, **settings, **args)

@@ -240,7 +240,8 @@ def _convlab_domain(
     slots = {act.slot for act in right}
     surplus = slots & {*spec.requestable} - {*wanted.requests} - {*wanted.info} - NEVER_IN_VAIN
     requests = [slot for slot in wanted.requests if slot != REFERENCE]
-    answers = {act.slot: act.value for act in told if act.slot in requests}
+    judged = [] if spec.name in _CONVLAB2["uncompared"] else requests
+    answers = dict.fromkeys(judged, _UNKNOWN) | {act.slot: act.value for act in told if act.slot in judged}
     return ConvLabDomain(
         n_answered=sum(slot in slots for slot in requests),
         n_requested=len(requests),

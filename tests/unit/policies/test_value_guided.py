@@ -40,9 +40,10 @@ def test_values_of_few_kept_tokens_are_those_among_all():
         torch.testing.assert_close(_q_of_kept(heads, hidden, kept), all_values)
 
 
-def test_filters_exclude_tokens_but_never_the_sampled_one():
+@pytest.mark.parametrize("prior", [{"min_p": 0.1}, {"top_k": 2}, {"top_p": 0.9}])
+def test_filters_exclude_tokens_but_never_the_sampled_one(prior):
     logits, advantages = torch.tensor([[3.0, 2.0, 0.0, -5.0]]), torch.tensor([[0.0, 0.0, 9.0, 9.0]])
-    guidance = Guidance.from_settings({"beta": 1.0, "prior": {"min_p": 0.1}})
+    guidance = Guidance.from_settings({"beta": 1.0, "prior": prior})
     kept = guidance.prior.kept(logits)
     assert guidance.logits(logits, advantages, 1.0, kept).isneginf().tolist() == [[False, False, True, True]]
     with_sampled = guidance.prior.kept(logits, torch.tensor([3]))

@@ -163,6 +163,12 @@ def test_rewards_add_up_to_the_change_of_the_potential(folder, scorer, side):
         assert before == pytest.approx(-math.log(5))
 
 
+def test_hidden_states_are_those_of_the_layer(folder):
+    args = {"embedder": "hidden_mean", "model_name": folder, "n_distractors": 4}
+    first, last = (paid(reward(layer=layer, **args), conversation("?", "you are")) for layer in (0, -1))
+    assert first != pytest.approx(last)
+
+
 def test_every_turn_is_never_positive_and_adds_up():
     short = paid(reward(shaping="every_turn"), conversation("?", "pet3"))
     long = paid(reward(shaping="every_turn"), conversation("?", "pet3", "?", "hm", "?", "hm"))

@@ -63,13 +63,14 @@ def test_embedding_scores_are_those_computed_by_hand():
     assert fit.potential == pytest.approx([-0.5, -(0.1 + 1.1) / 2, -(0.1 + 1.1) / 2, -0.3])
 
 
-def test_triplet_losses_are_those_of_torch():
+@pytest.mark.parametrize("margin", [1.0, 0.5])
+def test_triplet_losses_are_those_of_torch(margin):
     case = said("a", "hm", "b")._replace(candidates=[("a", "b"), ("c",), ("b",), ("c",)])
     states, true = torch.tensor([(0.0, 0.0), *(VECTORS[text] for text in ("a", "a hm", "a hm b"))]), embed(["a", "b"])
     # The third false fact makes no whole block of two.
-    loss = torch.nn.TripletMarginLoss(margin=1.0, reduction="sum")
+    loss = torch.nn.TripletMarginLoss(margin=margin, reduction="sum")
     expected = [float(loss(s[None].double(), torch.tensor(true), torch.tensor(embed(["c", "b"])))) for s in states]
-    assert scorer().triplet_losses(case) == pytest.approx(expected, abs=1e-5)
+    assert scorer(margin).triplet_losses(case) == pytest.approx(expected, abs=1e-5)
 
 
 TURNS = [

@@ -134,6 +134,17 @@ def test_partner_asks_the_server_and_ends_at_the_percentile(url, monkeypatch):
     plain = PartnerRegistry.get("visdial", {"url": url, "percentile": None})
     plain.reset({"image": 1, "start": 0.2}, seed=0)
     assert plain.reply(["a dog", "is it big?"]).reward == 0.25
+    n_asked, stopped = len(Server.asked), plain.reply(["a dog", "is it big?", "yes , it is", "<stop>"])
+    assert (stopped.reward, stopped.leaves, len(Server.asked)) == (0.0, True, n_asked)
+
+
+def test_tenth_round_is_paid_like_the_end_of_the_way(tmp_path, url):
+    scenes = [{"caption": "a dog", "dialog": [{"question": "big", "answer": "no"}] * 10}]
+    convert(tmp_path, scenes=json.dumps(scenes), progress=[[0.0] * 11])
+    partner = PartnerRegistry.get("visdial", {"url": url, "percentile": 9.0})
+    partner.reset({"image": 0, "start": 0.0}, seed=0)
+    replies = [partner.reply(["a dog", *["big?", "no"] * n, "big?"]) for n in range(10)]
+    assert conversations(tmp_path)[0][1] == [reply.reward for reply in replies] == [-1.0] * 9 + [0.0]
 
 
 def test_server_without_an_answer_and_samples_of_others_are_errors(url):

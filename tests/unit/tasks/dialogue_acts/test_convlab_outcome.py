@@ -21,6 +21,7 @@ ONTOLOGY = Ontology(
         ),
         Domain("taxi", ("leaveAt",), ("car type",), key="car type", generated=("car type",)),
         Domain("shop", ("area",), ("phone",)),
+        Domain("police", (), ("phone",)),
     ]
 )
 DATABASE = Database(
@@ -36,6 +37,7 @@ DATABASE = Database(
         ],
         "taxi": [{"car type": "red ford"}],
         "shop": [{"name": "corner", "area": "mill end", "phone": "extension 7"}],
+        "police": [{"name": "station", "phone": "01223358966"}],
     },
 )
 
@@ -122,7 +124,8 @@ def test_success(goal, told, bookings, is_success):
     ],
 )
 def test_book_is_the_share_of_constraints_of_the_booked_entity(goal, bookings, share):
-    assert judged(goal, inform("hotel", "name", "acorn"), bookings=tuple(bookings)).book == share
+    found = judged(goal, inform("hotel", "name", "acorn"), bookings=tuple(bookings))
+    assert found.book == found.numbers().get("convlab2/book") == share
 
 
 @pytest.mark.parametrize(
@@ -153,6 +156,12 @@ def test_a_goal_that_no_entity_satisfies_fails():
     found = judged(domains, PHONE)
     assert found.domains["hotel"].success and not found.success and found.numbers()["convlab2/final_goal"] == 0
     assert judged({**domains, **train(), "taxi": DomainGoal()}).numbers()["convlab2/final_goal"] == pytest.approx(2 / 3)
+
+
+def test_unanswered_requests_fit_no_entity_but_where_none_are_compared():
+    police = {"police": DomainGoal(requests=("phone",))}
+    assert judged(HOTEL | police).numbers()["convlab2/final_goal"] == 1 / 2
+    assert judged(police, inform("police", "phone", "98765009999")).success
 
 
 def test_resemblance_is_that_of_the_best_part():
