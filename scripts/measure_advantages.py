@@ -78,6 +78,7 @@ class Games:
     game: np.ndarray  # number of each turn's game. Shape (T,)
     turn: np.ndarray  # its own number in it. Shape (T,)
     rewards: np.ndarray  # Shape (T,)
+    values: np.ndarray  # of the state before each turn. Shape (T,)
 
     def per_game(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of turns, one row per game, and where there are any. Shapes (T,) -> (E, L), (E, L)."""
@@ -112,18 +113,23 @@ def critic_overrides(size: Size, policy: Path | None, kind: str) -> list[str]:
     ]
 
 
-def play(measure: CriticMeasure, samples: Sequence[Sample], n_games: int, seed: int) -> Games:
-    """Games in groups; those of a group have the same thing, and partners with different seeds."""
+def begin(samples: Sequence[Sample], n_games: int, seed: int) -> list[State]:
+    """Beginnings of games in groups; those of a group have the same thing, and partners with different seeds."""
     order = np.random.default_rng(seed).permutation(len(samples))
     chosen = [samples[order[i // GROUP % len(samples)]] for i in range(n_games)]
-    starts = [State(sample, derive_seed(seed, "partner", i), Begun()) for i, sample in enumerate(chosen)]
-    talks = [talk for talk in measure.held("games", starts) if talk is not None]
-    if len(talks) < n_games:
-        raise DataError(f"{n_games - len(talks)} of {n_games} games failed")
+    return [State(sample, derive_seed(seed, "partner", i), Begun()) for i, sample in enumerate(chosen)]
+
+
+def play(measure: CriticMeasure, starts: Sequence[State]) -> Games:
+    """Games, which are the same at every call, with values of the measured critic."""
+    talks = [talk for talk in measure.held("games", starts, with_values=True) if talk is not None]
+    if len(talks) < len(starts):
+        raise DataError(f"{len(starts) - len(talks)} of {len(starts)} games failed")
     lengths = [len(talk.replies) for talk in talks]
-    own = np.array([reply.reward for talk in talks for reply in talk.replies])
+    rewards = np.array([reply.reward for talk in talks for reply in talk.replies])
+    values = np.array([float(reply.of_tokens("values")[0]) for talk in talks for reply in talk.replies])  # type: ignore[index]
     turns = np.concatenate([np.arange(n) for n in lengths])
-    return Games(talks, chosen, np.repeat(np.arange(n_games), lengths), turns, own)
+    return Games(talks, [s.sample for s in starts], np.repeat(np.arange(len(starts)), lengths), turns, rewards, values)
 
 
 def true_advantages(measure: CriticMeasure, games: Games, chosen: np.ndarray, k: int, seed: int) -> np.ndarray:
@@ -142,17 +148,6 @@ def true_advantages(measure: CriticMeasure, games: Games, chosen: np.ndarray, k:
         measure.returns(talk.replies)[turn][0] for talk, turn in zip(talks, turns, strict=True) if talk is not None
     ]
     return np.array(found).reshape(len(chosen), 2, k)
-
-
-def values_of(policy: Any, games: Games) -> np.ndarray:
-    """A critic's values of the states before the utterances. Shape (T,)."""
-    found: dict[int, torch.Tensor] = {}  # by batch
-    for talk in games.talks:
-        for reply in talk.replies:
-            if id(reply.batch) not in found and reply.batch is not None:
-                with torch.no_grad():
-                    found[id(reply.batch)] = policy.predict_sequence_values(reply.batch.to(policy.device)).cpu()
-    return np.array([float(found[id(reply.batch)][reply.row, 0]) for talk in games.talks for reply in talk.replies])
 
 
 def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -204,15 +199,17 @@ def statistics(estimated: np.ndarray, returns: np.ndarray) -> dict[str, float]:
     }
 
 
-def gradients(policy: Any, games: Games, found: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+def gradients(loaded: LoadedPolicy, games: Games, found: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
     """Variance of the policy's gradient over parts of the games, and the squared norm of its expected value."""
+    policy: Any = loaded.policy
     parameters = [each for each in policy.actor_parameters() if each.requires_grad]
     sums = {name: [torch.zeros_like(each) for each in parameters] for name in found}
     squares, n_parts, first = dict.fromkeys(found, 0.0), 0, 0
     for start in range(0, len(games.talks), PART):
         replies = [reply for talk in games.talks[start : start + PART] for reply in talk.replies]
-        parts = [reply.batch[torch.tensor([reply.row])] for reply in replies if reply.batch is not None]
-        rows = Replies.concatenate(parts).to(policy.device)
+        prompts = [loaded.prompt_ids(reply.prompt) for reply in replies]
+        said: list[Any] = [reply.of_tokens("response_ids") for reply in replies]
+        rows = Replies.from_ids(prompts, said, policy.device)
         _, log_probs, _ = policy.evaluate_actions(rows.observations, rows.flat("response_ids"))
         turns = torch.segment_reduce(log_probs, "sum", lengths=rows.response_mask.sum(dim=1))
         for name, advantages in found.items():
@@ -232,13 +229,18 @@ def gradients(policy: Any, games: Games, found: Mapping[str, np.ndarray]) -> dic
 
 def measured(loaded: LoadedPolicy, critics: Mapping[str, Any], size: Size, seed: int) -> dict[str, Any]:
     """All statistics of a policy's estimators; `critics` are policies by name, whose critic is asked."""
-    measure = CriticMeasure(loaded, loaded.policy, loaded.policy_with_critic, seed)
-    games = play(measure, loaded.data.samples("train"), size.n_games, seed)
+    starts = begin(loaded.data.samples("train"), size.n_games, seed)
+    values = {}
+    for name, critic in critics.items():
+        measure = CriticMeasure(loaded, loaded.policy, critic, seed)
+        games = play(measure, starts)
+        values[name] = games.values
+    games = play(measure, starts)
     n = min(size.n_states, len(games.turn))
     chosen = np.random.default_rng(seed).choice(len(games.turn), n, replace=False)
     returns = true_advantages(measure, games, chosen, size.n_continuations, seed)
-    found = estimates(games, {name: values_of(critic, games) for name, critic in critics.items()})
-    of_gradients = gradients(loaded.policy, games, found)
+    found = estimates(games, values)
+    of_gradients = gradients(loaded, games, found)
     alone = np.unique([*zip(games.game // GROUP, games.turn, strict=True)], axis=0, return_counts=True)[1]
     return {
         "return": float(np.bincount(games.game, weights=games.rewards).mean()),
