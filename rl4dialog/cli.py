@@ -21,7 +21,7 @@ from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, end_with_parent
 from rl4dialog.training.interruption import StopSignals, ignore_sigterm
 
 # Commands that a rerun continues, so that a signal is no failure at any moment.
-_RESUMABLE = ("train", "sweep", "benchmark", "improve")
+_RESUMABLE = ("train", "sweep", "benchmark", "improve", "reproduce")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

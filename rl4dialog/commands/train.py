@@ -298,11 +298,7 @@ def sweep(args: Namespace) -> int:
         *(["--entity_name", args.entity_name] if args.entity_name else []),
         *(["--log_to_wandb"] if args.log_to_wandb else []),
     ]
-    try:
-        code = run_trials(source, folder, arguments, objective, args.seeds, args.n_jobs)
-    except SystemExit:
-        print("interrupted; rerun the same command to continue the sweep", file=sys.stderr)
-        raise
+    code = run_trials(source, folder, arguments, objective, args.seeds, args.n_jobs)
     base = base_config(args.config_path, args.overrides, args.variant)
     write_sweep(folder, source.results(), objective, base, args.seeds)
     return code

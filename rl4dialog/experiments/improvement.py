@@ -29,7 +29,7 @@ from rl4dialog.data.ratings import read_latest
 from rl4dialog.experiments.own_process import RESUMED, ended, run_command, say, train_arguments
 from rl4dialog.functional.statistics import Interval, wilson_interval
 from rl4dialog.runs.provenance import config_folder
-from rl4dialog.runs.reading import read_run
+from rl4dialog.runs.reading import read_undamaged
 from rl4dialog.runs.report.pages import effects, write_improvement_report
 from rl4dialog.runs.run_folder import (
     CHECKPOINTS_FOLDER,
@@ -39,6 +39,7 @@ from rl4dialog.runs.run_folder import (
     RESULT_FILE,
     is_complete,
     is_unused,
+    read_result,
 )
 from rl4dialog.scores.reward_models import KEY as SCORE
 from rl4dialog.scores.reward_models import reward_model_folder
@@ -141,7 +142,7 @@ def read_votes(path: Path) -> Votes:
 
 def read_verdict(run: Path, votes: Votes) -> Verdict:
     """How a trained reward model ranks held-out preferences, but not corrections, which are easy to recognize."""
-    read, margins = read_run(run), []
+    read, margins = read_undamaged(run), []
     for split in _HELD_OUT:
         epochs = read.epochs(split)
         found = read.predictions(split, epochs[-1]) if epochs else None
@@ -385,8 +386,7 @@ def make_plan(
     Nothing is written. The output folder of an interrupted improvement is continued. Overrides begin with the name of a
     stage, such as ``policy.train_evaluation.n_iters=10``.
     """
-    if not is_complete(run):
-        raise RunFolderError(f"the run {run} is not complete: it has no {RESULT_FILE}, which is written last")
+    read_result(run)
     improvable, votes = Improvable(run.absolute(), config, output.absolute()), read_votes(feedback)
     _check_same_feedback(improvable, feedback)
     with_ppo = votes.are_enough or force

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.files import naming_errors
 
 PARENT = "RL4DIALOG_PARENT"
@@ -67,13 +68,13 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
 
     ``n_jobs`` tasks run at a time. ``next_task`` returns ``None`` if there is none at the moment; the queue ends if
     none is running either. An error of a task, or of asking whether a command is to stop, reaches the task where it
-    waits for the command, and then the caller.
+    waits for the command, and then, unless the task handles it, the caller.
     """
     running: dict[subprocess.Popen[bytes], tuple[Task, Command]] = {}
 
-    def advance(task: Task, code: int | None = None) -> None:
+    def advance(task: Task, step: Callable[[], Command]) -> None:
         try:
-            command = next(task) if code is None else task.send(code)
+            command = step()
         except StopIteration:
             return
         process = start_command(command.arguments, environment=_shared_cores(n_jobs), output=command.output)
@@ -82,7 +83,7 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
     with ending_together(running):
         while True:
             while len(running) < n_jobs and (task := next_task()) is not None:
-                advance(task)
+                advance(task, partial(next, task))
             if not running:
                 return
             time.sleep(_POLL_S)
@@ -90,7 +91,7 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
                 code = process.poll()
                 if code is not None:
                     del running[process]
-                    advance(task, _exit_code(code))
+                    advance(task, partial(task.send, _exit_code(code)))
                     continue
                 try:
                     if command.is_to_stop():
@@ -98,7 +99,8 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
                 except Exception as error:
                     process.terminate()
                     process.wait()
-                    task.throw(error)
+                    del running[process]
+                    advance(task, partial(task.throw, error))
 
 
 def run_all(
@@ -113,8 +115,12 @@ def run_all(
             failed[name] = code
             output = commands[name].output
             say(f"error: {name} failed ({ended(code)})" + (f", see {output}" if output else ""))
-        else:
+            return
+        try:
             on_done(name)
+        except DataError as error:  # of this one
+            failed[name] = 2
+            say(f"error: {name}: {error}")
 
     tasks = (task(name, number) for number, name in enumerate(commands, start=1))
     run_tasks(partial(next, tasks, None), n_jobs)
@@ -204,6 +210,7 @@ def ending_together(processes: Collection[subprocess.Popen[bytes]]) -> Iterator[
     except KeyboardInterrupt:
         # A second Ctrl-C ends this wait and kills the processes below.
         codes = [process.wait() for process in processes]
+        say("interrupted; rerun the command, without --overwrite, to continue")
         raise SystemExit(max([code for code in codes if code > 0], default=EXIT_INTERRUPTED)) from None
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -21,7 +21,7 @@ from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.core.files import json_value, write_json
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.run_format import config_of
-from rl4dialog.experiments.own_process import RESUMED, run_command, train_arguments
+from rl4dialog.experiments.own_process import RESUMED, ended, run_command, say_failed, train_arguments
 from rl4dialog.policies.saving import tensors_hash
 from rl4dialog.runs.provenance import config_folder, differences, read_provenance, recorded_start
 from rl4dialog.runs.run_folder import (
@@ -67,9 +67,8 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
     config["imports"] = [absolute_import(name, config_folder(run)) for name in config.get("imports", [])]
     if not (overwrite or is_unused(output) or _has_config(output, config)):
         raise RunFolderError(f"{output} already exists; pass --overwrite to replace it, or another --output_path")
-    code = _run_again(run, config, output, overwrite)
-    if code:
-        return code
+    if code := _run_again(run, config, output, overwrite):
+        return say_failed({f"{output} ({ended(code)})": code}, 1)
     findings = compare_runs(run, output)
     causes = differences(read_provenance(run), read_provenance(output))
     print_comparison(run, output, findings, causes)

@@ -82,7 +82,7 @@ class _Comparison:
     def _evaluate(self, split: str, epoch: int, models: Sequence[Path]) -> dict[str, float]:
         loaded = self._load(models[epoch])
         evaluator = self._evaluator(loaded, split)
-        result = evaluator.run(loaded.policy, split, epoch)
+        result = evaluator.run(loaded.policy, split, epoch, reward_must_work=True)
         self._add(result, LOSS, _losses(loaded, result.talks))
         if split == "test":
             self._run_folder.write_json(REFERENCES_FILE, evaluator.ceiling(loaded.policy, split))

@@ -30,9 +30,9 @@ from rl4dialog.runs.run_folder import (
     ROLLOUT_INFO_FILE,
     TRAINING_INFO_FILE,
     WARNINGS_FILE,
-    is_complete,
     read_players,
     read_references,
+    result_or_nothing,
 )
 
 _METRICS_FILE = re.compile(r"(\w+)_split_metrics\.jsonl")
@@ -220,21 +220,40 @@ def read_run(path: str | Path) -> Run:
     config = current_config(_read_object(path / CONFIG_FILE), path)
     if not config:
         notes.append(f"There is no {CONFIG_FILE}.")
-    if (path / RESULT_FILE).exists() and not is_complete(path):
+    metrics = {split: read_metrics(file, notes) for split, file in metrics_files.items()}
+    iterations = _merge(path, rollouts, updates) if rollouts else []
+    if result := result_or_nothing(path):
+        n = result["iterations"]
+        last = {metrics_files[split].name: max(found, default=0) for split, found in metrics.items()}
+        if (path / ROLLOUT_INFO_FILE).exists():
+            last[ROLLOUT_INFO_FILE] = rollouts[-1].get("iteration", len(rollouts)) if rollouts else 0
+        notes += [f"{name} ends at iteration {end} of {n}." for name, end in last.items() if end < n]
+    elif (path / RESULT_FILE).exists():
         notes.append(f"{RESULT_FILE} is damaged, so the run counts as not complete.")
     return Run(
         path,
         config,
         _read_object(path / PROVENANCE_FILE),
-        _merge(path, rollouts, updates) if rollouts else [],
+        iterations,
         updates[-1] if updates and not rollouts else {},
-        {split: read_metrics(file, notes) for split, file in metrics_files.items()},
+        metrics,
         prediction_files,
         read_players(path),
         read_references(path),
         _read_lines(path / WARNINGS_FILE, notes),
         notes,
     )
+
+
+def read_undamaged(path: str | Path) -> Run:
+    """Read a complete run, for comparisons; a `DataError` says what of it is missing or damaged, and what to do."""
+    try:
+        run = read_run(path)
+        if run.notes:
+            raise DataError(f"{run.path}: {' '.join(run.notes).rstrip('.')}")
+    except DataError as error:
+        raise DataError(f"{error}. To train this damaged run again, remove its folder") from error
+    return run
 
 
 def number(value: Any) -> float:
@@ -274,7 +293,7 @@ def read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
 
 def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     """Records of a jsonl file; a truncated last line is skipped with a note."""
-    if not path.is_file():
+    if not path.exists():
         return []
     lines = [(f"{path}:{i}", line) for i, line in enumerate(_read_text(path).split("\n"), start=1) if line.strip()]
     records = [_object(place, line) for place, line in lines[:-1]]
@@ -289,7 +308,7 @@ def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    return _object(path, _read_text(path)) if path.is_file() else {}
+    return _object(path, _read_text(path)) if path.exists() else {}
 
 
 def _object(place: str | Path, text: str) -> dict[str, Any]:

@@ -170,7 +170,8 @@ class RunFolder:
         for name, size in log_sizes.items():
             path = self.path(name)
             if _is_record(name) and (not path.is_file() or path.stat().st_size < size):
-                raise RunFolderError(f"{path} has lost lines that it contained when the checkpoint was written")
+                cure = "replace the run with --overwrite, or remove its folder"
+                raise RunFolderError(f"{path} has lost lines that it contained when the checkpoint was written; {cure}")
         # The result first, because it marks the run as complete. The evaluation after an iteration runs after its
         # checkpoint; the initial one runs before all checkpoints.
         later = predictions_since(self.root, max(iteration, 1))
@@ -336,7 +337,7 @@ def write_result(
 
 
 def is_complete(run: str | Path) -> bool:
-    return bool(_result(Path(run)))
+    return bool(result_or_nothing(Path(run)))
 
 
 def run_state(run: str | Path) -> str:
@@ -349,14 +350,23 @@ def read_result(run: str | Path) -> dict[str, Any]:
     """Read the result written by :func:`write_result`."""
     folder = Path(run)
     check_is_run(folder)
-    if not (result := _result(folder)):
-        raise RunFolderError(f"the run {folder} is not complete: it has no {RESULT_FILE}, which is written last")
+    if not (result := result_or_nothing(folder)):
+        what = "is damaged" if (folder / RESULT_FILE).exists() else "is missing"
+        raise RunFolderError(f"the run {folder} is not complete: its {RESULT_FILE}, which is written last, {what}")
     return result
 
 
-def _result(folder: Path) -> dict[str, Any]:
-    result = read_or_nothing(folder / RESULT_FILE)
-    return result if isinstance(result, dict) and "iterations" in result else {}
+class _SplitResult(TypedDict):
+    before: dict[str, float | None]
+    after: dict[str, float | None]
+
+
+def result_or_nothing(folder: Path) -> dict[str, Any]:
+    """The contents of ``result.json``; empty if it is missing or damaged."""
+    with suppress(DataError):
+        found = dict(parsed(dict[str, int | _SplitResult], read_or_nothing(folder / RESULT_FILE), RESULT_FILE))
+        return found if isinstance(found.get("iterations"), int) else {}
+    return {}
 
 
 def read_players(run: str | Path) -> dict[str, dict[str, float]]:

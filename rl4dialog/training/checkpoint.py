@@ -254,7 +254,7 @@ def _stored_config(root: Path) -> RunConfig:
         with naming_writer(root):
             return parse_config(config, str(path))
     except (OSError, ValueError, ConfigError) as error:
-        advice = "pass --overwrite to replace the run, or choose another --experiment_name"
+        advice = "replace the run with --overwrite, or remove its folder"
         raise RunFolderError(f"{path} cannot be read, which --resume needs: {error}; {advice}") from error
 
 

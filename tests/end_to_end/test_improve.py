@@ -10,8 +10,10 @@ import yaml
 from feedback_files import correction, mixed_feedback, preference, rating, write_feedback
 
 from rl4dialog.cli import main
+from rl4dialog.core.errors import RewardError
 from rl4dialog.experiments import improvement
 from rl4dialog.runs.reading import read_run
+from rl4dialog.scores.scoring import Scorer
 
 QUICK = (
     *("--set", "reward_model.alg.training_args.num_train_epochs=1"),
@@ -79,6 +81,21 @@ def test_few_votes_train_on_corrections_alone_and_say_so_first(improve, trained,
     error = " ".join(capsys.readouterr().err.split())
     assert "now: 3 preferences, 4 corrections" in error and "choose another --output" in error
     assert main(["report", str(better / "comparison")]) == 0
+
+
+def test_reward_that_fails_in_the_comparison_is_a_failure_and_is_asked_again(
+    improve, trained, tmp_path, monkeypatch, refused
+):
+    def fail(*args):
+        raise RewardError("the judge does not answer")
+
+    given = mixed_feedback(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Scorer, "score", fail)
+        refused(improve(given), "the judge does not answer")
+    assert not (tmp_path / "better" / "comparison" / "result.json").exists()
+    assert improve(given) == 0 and trained == ["corrections"]
+    assert "reward" in read_run(tmp_path / "better" / "comparison").metrics["test"][1]
 
 
 def test_judgements_of_empty_replies_are_no_reason_for_ppo(improve, capsys, tmp_path):

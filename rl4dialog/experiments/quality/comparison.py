@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl4dialog.core.cache import content_hash
-from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.core.files import write_text
 from rl4dialog.experiments.own_process import (
     RESUMED,
@@ -91,12 +91,17 @@ class Ledger:
         known = self._entries()
         return {run.name: each for run in self.runs if (each := known.get(run.key)) and each.config == run.config_hash}
 
-    def found(self) -> Outcomes:
-        """All outcomes that there are, in the order of the plan."""
+    def found(self, failed: dict[str, int]) -> Outcomes:
+        """All outcomes that there are, in the order of the plan; complete runs that are damaged are added to failed."""
         known = self.recorded()
         for run in self.runs:
-            if run.name not in known and run.is_done(self.folder(run)):
+            if run.name in known or run.name in failed or not run.is_done(self.folder(run)):
+                continue
+            try:
                 known[run.name] = self.read(run, self.folder(run))
+            except DataError as error:
+                failed[run.name] = 2
+                say(f"error: {run.name}: {error}")
         if not known:
             where = self.output if self.plan.outcomes is None else f"{self.output} or {self.path}"
             raise RunFolderError(f"no run of the plan is complete in {where}; look there for the logs of failed ones")
@@ -130,8 +135,8 @@ def compare(
             if chosen:
                 make_steps(plan, output, chosen)
             failed = execute(chosen, output, n_jobs, lambda run: ledger.write([ledger.read(run, ledger.folder(run))]))
-    code = say_failed(failed, len(chosen))
-    outcomes = ledger.found()
+    outcomes = ledger.found(failed)
+    code = say_failed(failed, len(ledger.runs if page_only else chosen))
     output.mkdir(parents=True, exist_ok=True)
     ledger.write(outcomes.done)
     plot_worlds(plan, outcomes, output / CURVES_FILE, output / DOTS_FILE)
@@ -146,7 +151,8 @@ def verify(plan_path: str, overrides: Sequence[str], output: Path, n_runs: int, 
     See :func:`judge_repetition`. Returns the exit code: 0 if all do, 1 if one does not, or that of a failed run.
     """
     ledger = Ledger(plan_path, overrides, output)
-    known = {each.key: each for each in ledger.found().done}
+    damaged: dict[str, int] = {}
+    known = {each.key: each for each in ledger.found(damaged).done}
     complete = judgeable([run for run in selection.of(ledger.runs) if run.key in known], known)
     chosen = random.sample(complete, min(n_runs, len(complete)))
     prepare(chosen, output)
@@ -160,12 +166,13 @@ def verify(plan_path: str, overrides: Sequence[str], output: Path, n_runs: int, 
             flags = ["--overwrite"] if folder.exists() else []
             command = train_arguments(run.config_path, folder, *flags, overrides=run.overrides)
             if code := run_command(command, environment={"OMP_NUM_THREADS": threads}):
+                say(f"error: {run.name} failed ({ended(code)})")
                 return code
             row = [each for each in known.values() if (each.world, each.row) == (run.world, run.label)]
             metric = ledger.metrics(run.world)[0]
             results.append(judge_repetition(recorded, ledger.read(run, folder), metric, row))
             say(f"{run.name}: {results[-1][1]}")
-    return int(not all(is_same for is_same, _ in results))
+    return int(bool(damaged) or not all(is_same for is_same, _ in results))
 
 
 def judgeable(runs: Sequence[PlannedRun], known: Collection[tuple[str, str, int]]) -> list[PlannedRun]:

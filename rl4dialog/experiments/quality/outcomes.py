@@ -15,13 +15,13 @@ from scipy import stats
 
 import rl4dialog
 from rl4dialog.core.cache import content_hash
-from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
 from rl4dialog.core.files import file_hash, json_line, json_object, naming_errors, to_plain, write_text
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.experiments.quality.plan import PlannedRun
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.provenance import read_provenance
-from rl4dialog.runs.reading import Run, pair, read_run
+from rl4dialog.runs.reading import Run, pair, read_run, read_undamaged
 from rl4dialog.runs.report.metrics import student_interval
 from rl4dialog.runs.run_folder import DIFF_FILE, MODEL_FOLDER, read_references, read_result
 
@@ -84,10 +84,10 @@ def read_outcome(run: PlannedRun, folder: Path, keys: Sequence[str], sample_keys
 
     Numbers have six digits.
     """
-    result, found = read_result(folder)["test"], read_run(folder)
+    result, found = read_result(folder)["test"], read_undamaged(folder)
     missing = [key for key in keys if result["after"].get(key) is None]
     if missing:
-        raise DataError(
+        raise ConfigError(
             f"the run {folder} has no test metric {missing[0]!r}{nearest_hint(missing[0], result['after'])} (it has: "
             f"{', '.join(sorted(result['after']))}); correct metrics in the plan, and write the page with --page_only"
         )

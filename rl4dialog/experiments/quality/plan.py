@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -15,7 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.config import RunConfig, load_config
 from rl4dialog.core.config_blocks import Block
-from rl4dialog.core.errors import ConfigError, nearest_hint, validation_message
+from rl4dialog.core.errors import ConfigError, RunFolderError, nearest_hint, validation_message
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
 from rl4dialog.runs.run_folder import is_complete
 from rl4dialog.training.building.components import import_and_check
@@ -201,7 +202,9 @@ class PlannedRun:
         if not is_complete(folder):
             return False
         self.check()  # which adapts the config to another algorithm, as the command does
-        return is_done(folder, self.config)
+        with suppress(RunFolderError):  # its config cannot be read, which the command will say
+            return is_done(folder, self.config)
+        return False
 
 
 def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = QualityPlan) -> Plan:  # type: ignore[assignment]

@@ -12,7 +12,7 @@ from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, neares
 from rl4dialog.core.files import naming_errors
 from rl4dialog.experiments.own_process import RESUMED, Command, Task, ended, run_tasks, say, say_failed
 from rl4dialog.experiments.sweep.space import Values, shown_values
-from rl4dialog.runs.reading import number, read_metrics, read_run
+from rl4dialog.runs.reading import number, read_metrics, read_undamaged
 from rl4dialog.runs.run_folder import read_result
 
 SPLIT = "val"  # never test, which measures the selected config
@@ -88,12 +88,13 @@ def run_trials(
         say(f"{trial.name} starts: {', '.join(map('='.join, zip(names, shown_values(trial.values), strict=True)))}")
         runs = [folder / name for name in run_names(trial.name, seeds)]
         try:
-            result, code = yield from _train(source, trial, runs, arguments, objective.metric, seeds)
+            result, codes[trial.name] = yield from _train(source, trial, runs, arguments, objective.metric, seeds)
         except RL4DialogError as error:
-            source.finish(trial, TrialResult(trial.name, trial.values, "failed", error=str(error), runs=runs))
-            raise
+            result = TrialResult(trial.name, trial.values, "failed", error=str(error), runs=runs)
+            if not isinstance(error, DataError):  # of one run
+                source.finish(trial, result)
+                raise
         source.finish(trial, result)
-        codes[trial.name] = code
         say(_described(result, source, objective))
 
     with naming_errors(folder, "; the same command continues the sweep"):  # its journal
@@ -178,7 +179,7 @@ def measure(trial: Trial, runs: list[Path], metric: str | None) -> TrialResult:
 
 def last_tenth(run: Path) -> tuple[float, float]:
     """KL and task reward of a run, averaged over the last tenth of its iterations; NaN without rollouts."""
-    log = read_run(run)
+    log = read_undamaged(run)
     curves = [log.column(key) for key in ("rollout/kl", "rollout/task_reward")]
     last = [values[-math.ceil(len(values) / 10) :] for values in curves]
     kl, reward = (sum(values) / len(values) if values else math.nan for values in last)

@@ -139,6 +139,7 @@ def test_votes_are_choices_between_different_replies(tmp_path):
 def test_verdict_counts_held_out_preferences_and_no_corrections(tmp_path):
     write_predictions(tmp_path / "run", "val", {"a": 1.0, "b": -1.0, "correction": 5.0})
     write_predictions(tmp_path / "run", "test", {"c": 0.0, "d": 0.1})
+    (tmp_path / "run" / "config.json").write_text('{"seed": 0}')
     verdict = read_verdict(tmp_path / "run", Votes(frozenset("abcd"), 1, 0))
     assert verdict == Verdict(2.5, 4)
     assert str(verdict).startswith("2.5 of 4 held-out preferences right: 0.62 (95 % interval 0.2")

@@ -12,7 +12,7 @@ import yaml
 from child_commands import FakeProcess, replace_commands
 from runs import make_config
 
-from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.experiments import own_process
 from rl4dialog.experiments.own_process import (
     Command,
@@ -108,12 +108,13 @@ def test_seeds_that_a_signal_stops_exit_as_a_run_does(tmp_path, to_all):
     assert parent.wait(timeout=30) == 75
 
 
-def test_child_that_had_nothing_to_save_counts_as_interrupted():
+def test_child_that_had_nothing_to_save_counts_as_interrupted(capsys):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(SystemExit) as ended, ending_together([child]):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
     assert ended.value.code == 75 and child.returncode == -signal.SIGTERM
+    assert "rerun the command, without --overwrite, to continue" in capsys.readouterr().err
 
 
 def test_simultaneous_runs_share_the_cores(monkeypatch):
@@ -134,6 +135,19 @@ def test_a_command_that_a_signal_ended_has_failed_with_the_code_of_a_shell(monke
         f"bad failed (exit code {128 + number}: {number.name}), see bad.log" in said and "1 of 2 failed: bad." in said
     )
     assert say_failed({}, 2) == 0
+
+
+def test_a_result_that_cannot_be_read_is_a_failure_of_its_command_alone(monkeypatch, capsys):
+    replace_commands(monkeypatch, lambda arguments, output: FakeProcess(0))
+    done = []
+
+    def read(name):
+        if name == "bad":
+            raise DataError("its file is damaged")
+        done.append(name)
+
+    assert run_all({name: Command([name]) for name in ("a", "bad", "b")}, on_done=read) == {"bad": 2}
+    assert done == ["a", "b"] and "error: bad: its file is damaged" in capsys.readouterr().err
 
 
 def test_output_that_cannot_be_written_is_named(tmp_path):
@@ -178,6 +192,24 @@ def test_error_of_a_question_reaches_the_task_and_ends_all(monkeypatch):
     with pytest.raises(RuntimeError, match="no metric"):
         run_tasks(lambda: tasks.pop(0) if tasks else None, 2)
     assert seen == ["no metric"] and [process.code for process in processes] == [75, 75]
+
+
+def test_task_may_go_on_after_the_error_of_a_question(monkeypatch):
+    commands = replace_commands(monkeypatch, lambda arguments, output: FakeProcess(0, polls=1000 if output else 2))
+    codes = []
+
+    def ask():
+        raise RuntimeError("no metric")
+
+    def task():
+        try:
+            yield Command(["a"], Path("a.txt"), is_to_stop=ask)
+        except RuntimeError:
+            codes.append((yield Command(["b"])))
+
+    tasks = [task()]
+    run_tasks(lambda: tasks.pop(0) if tasks else None)
+    assert codes == [0] and commands == [["a"], ["b"]]
 
 
 def test_interrupted_queue_waits_for_its_commands_and_exits_as_they_do(monkeypatch):

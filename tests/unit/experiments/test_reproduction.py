@@ -92,9 +92,11 @@ def test_first_difference_and_its_likely_causes_are_told(run, started, capsys):
     del started["changes"]["provenance.json"]
     assert cli.main(["reproduce", str(run), "--trust", "--overwrite"]) == 1
     assert "The provenance shows no difference in code, data or machine." in capsys.readouterr().out
-    started["code"] = 5
-    assert cli.main(["reproduce", str(run), "--trust", "--overwrite"]) == 5
-    assert not capsys.readouterr().out, "a run that fails again is not compared"
+    started["code"] = 139
+    assert cli.main(["reproduce", str(run), "--trust", "--overwrite"]) == 139
+    output, errors = capsys.readouterr()
+    assert not output, "a run that fails again is not compared"
+    assert "e_reproduced (exit code 139: SIGSEGV). The same command repeats what is not complete" in errors
 
 
 def test_nothing_is_overwritten_unless_asked_for(run, started, tmp_path, capsys):
@@ -108,7 +110,7 @@ def test_nothing_is_overwritten_unless_asked_for(run, started, tmp_path, capsys)
     assert "cannot be reproduced in its own folder" in capsys.readouterr().err
     (run / "result.json").unlink()
     assert cli.main(["reproduce", str(run), "--trust"]) == 2
-    assert "is not complete: it has no result.json" in capsys.readouterr().err
+    assert "is not complete: its result.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("left", [{}, {".lock": ""}, {".config.json.tmp": "{"}, {"config.json": None}])

@@ -16,6 +16,7 @@ from rl4dialog.runs.reading import (
     pair,
     read_predictions,
     read_run,
+    read_undamaged,
     recorded_conversation,
 )
 
@@ -90,6 +91,30 @@ def test_damaged_predictions_and_result_are_left_out_with_a_note(tmp_path):
         "result.json is damaged, so the run counts as not complete.",
         "epoch_3_test_split_predictions.json is skipped: it is truncated.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rollout_info.jsonl", "", r"rollout_info\.jsonl ends at iteration 0 of 3\."),
+        ("rollout_info.jsonl", '{"iteration": 2}\n', r"rollout_info\.jsonl ends at iteration 2 of 3\."),
+        (
+            "val_split_metrics.jsonl",
+            '{"epoch": 1, "metrics": {}}\n',
+            "val_split_metrics.jsonl ends at iteration 1 of 3",
+        ),
+        ("training_info.jsonl", '{"iteration": 3}\n{"it', "last line of training_info.jsonl is truncated"),
+        ("rollout_info.jsonl", None, "Is a directory"),
+    ],
+)
+def test_a_complete_run_that_lacks_something_is_not_compared(tmp_path, name, content, message):
+    write_run(tmp_path)
+    write_json(tmp_path / "result.json", {"iterations": 3})
+    assert read_undamaged(tmp_path).notes == []
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir() if content is None else (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=f"{message}.* remove its folder"):
+        read_undamaged(tmp_path)
 
 
 def read(tmp_path, rows):

@@ -326,11 +326,16 @@ def test_result_is_read_back_and_marks_a_complete_run(folder):
     with pytest.raises(RunFolderError, match="nowhere does not exist"):
         read_result(folder.root / "nowhere")
     folder.write_json("config.json", {})
-    for text in (None, "", "[1]", "{}"):
+    damaged = (
+        '{"iterations": "7"}',
+        '{"iterations": 7, "test": {}}',
+        '{"iterations": 7, "test": {"before": [], "after": {}}}',
+    )
+    for text in (None, "", "[1]", "{}", *damaged):
         if text is not None:
             folder.path("result.json").write_text(text)
         assert not is_complete(folder.root)
-        with pytest.raises(RunFolderError, match=r"is not complete: it has no result\.json"):
+        with pytest.raises(RunFolderError, match=r"is not complete: its result\.json"):
             read_result(folder.root)
     write_result(folder, 7, {"test": {"a": 0.5}}, {"test": {"a": float("nan")}})
     assert is_complete(folder.root)

@@ -11,7 +11,7 @@ from plans import IN_WORLDS, write_plan
 from runs import make_config, write_config
 
 from rl4dialog.cli import main_of
-from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.experiments.quality import comparison
 from rl4dialog.experiments.quality.comparison import Selection, execute, judgeable, make_steps
 from rl4dialog.experiments.quality.plan import load_plan, planned_runs
@@ -110,17 +110,24 @@ def test_a_step_that_is_the_same_comparison_is_an_error(tmp_path, monkeypatch):
         comparison.compare(plan, [], output, 1, "")
 
 
-def test_a_run_that_a_signal_ended_is_a_failure(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("ended", "code"), [({"ppo_seed_1": 137}, 137), ({}, 2)], ids=["by a signal", "damaged"])
+def test_a_run_without_an_outcome_is_a_failure_and_the_page_has_the_others(tmp_path, monkeypatch, ended, code):
+    def read(run, *args):
+        if run.seed == 1:
+            raise DataError("a file is damaged")
+        return SimpleNamespace(key=run.key, row="PPO", seed=0)
+
     write_config(tmp_path, make_config(tmp_path))
-    monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": 137})
+    monkeypatch.setattr(comparison, "execute", lambda *args: dict(ended))
     monkeypatch.setattr(comparison.PlannedRun, "is_done", lambda *args: True)
-    for name in ("read_outcome", "write_outcomes", "plot_worlds"):
-        done = SimpleNamespace(key=("", "PPO", 0), row="PPO", seed=0)
-        monkeypatch.setattr(comparison, name, lambda *args, done=done: done)
-    monkeypatch.setattr(comparison, "worlds_page", lambda *args: "")
-    runs = "runs={PPO: {config: config.yml, seeds: [0]}}"
+    monkeypatch.setattr(comparison, "read_outcome", read)
+    for name in ("write_outcomes", "plot_worlds"):
+        monkeypatch.setattr(comparison, name, lambda *args: None)
+    monkeypatch.setattr(comparison, "worlds_page", lambda plan, outcomes, *args: f"without {outcomes.missing}")
+    runs = "runs={PPO: {config: config.yml, seeds: [0, 1]}}"
     (tmp_path / "out" / "runs").mkdir(parents=True)
-    assert comparison.compare(str(write_plan(tmp_path)), [runs], tmp_path / "out", 1, "") == 137
+    assert comparison.compare(str(write_plan(tmp_path)), [runs], tmp_path / "out", 1, "") == code
+    assert (tmp_path / "out" / "page.md").read_text() == "without ['ppo_seed_1']"
 
 
 def test_a_selection_names_what_the_plan_does_not_have(tmp_path):

@@ -11,7 +11,7 @@ from run_files import prediction, write_json
 from run_files import write_run as write_iterations
 from scipy import stats
 
-from rl4dialog.core.errors import DataError
+from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.experiments.quality.outcomes import (
     at_kl,
     judge_repetition,
@@ -81,7 +81,7 @@ def test_missing_validation_metrics_are_gaps_in_the_curve(tmp_path):
 
 
 def test_unknown_metric_says_what_to_do_without_training_again(tmp_path):
-    with pytest.raises(DataError, match=r"did you mean 'length/mean'.*correct metrics in the plan.*--page_only"):
+    with pytest.raises(ConfigError, match=r"did you mean 'length/mean'.*correct metrics in the plan.*--page_only"):
         read_outcome(RUN, complete_run(tmp_path), ["length/men"])
 
 

@@ -51,6 +51,22 @@ def test_failed_trial_is_named_and_the_others_continue(tmp_path, start, capsys):
     assert "error: 1 of 3 failed: x_2. The same command repeats what is not complete" in output
 
 
+@pytest.mark.parametrize("n_polls", [1, 1000])
+def test_trial_with_a_damaged_log_fails_and_the_others_continue(tmp_path, start, capsys, n_polls):
+    def train(run):
+        write_run(run, [1.0, 2.0], [{"m": 0.0}, {"m": 0.5}, {"m": float(run.name[-1])}])
+        if run.name == "x_2":
+            name = "rollout_info.jsonl" if n_polls == 1 else "val_split_metrics.jsonl"
+            (run / name).write_text(f"[]\n{(run / name).read_text()}")
+        return FakeProcess(0, n_polls if run.name == "x_2" else 2)
+
+    start(train)
+    grid = Grid(parse_grid(["a.x=1,2,3"]))
+    assert run_trials(grid, tmp_path / "s", [], Objective("m")) == 1
+    assert [each.state for each in grid.results()] == ["complete", "failed", "complete"]
+    assert "must be a JSON object, not []" in capsys.readouterr().err
+
+
 def test_failures_of_other_processes_count(tmp_path, start):
     start(lambda run: FakeProcess(0))
     grid = Grid(parse_grid(["a.x=1"]))
