@@ -1,7 +1,7 @@
 """How near estimators of advantages are to the true advantages of a policy's utterances, in guess_what.
 
-python scripts/measure_advantages.py --output_path runs/advantages            # about two hours on two CPU cores
-python scripts/measure_advantages.py --output_path runs/advantages --small    # ten minutes
+python scripts/measure_advantages.py --output_path runs/advantages
+python scripts/measure_advantages.py --output_path runs/advantages --small    # one policy and fewer games
 
 The true advantage of an utterance u after the history h is Q(h, u) - V(h), both of the policy that spoke. Each is the
 mean return of games that go on from there, against partners that think of any thing that agrees with the answers in h;
@@ -48,7 +48,7 @@ PART = 16  # games whose gradients are added up before their variance is taken
 # What differs between the critics of a policy, beside the number of their iterations.
 KINDS = {
     "critic": (),
-    "secret critic": ("alg.policy.args.critic_reads=secret",),
+    "secret critic": ("alg.policy.args.critic_reads=secret", "env.args.max_secret_length=8"),
     "bounded critic": ("alg.policy.args.value_range=[-0.5, 1.0]", "alg.policy.args.value_loss=cross_entropy"),
 }
 
@@ -105,7 +105,7 @@ def train(output: Path, name: str, overrides: Sequence[str]) -> Path:
 
 def critic_overrides(size: Size, policy: Path | None, kind: str) -> list[str]:
     """What trains critics of a frozen policy, that of a checkpoint or of the warm start, at every iteration."""
-    of_policy = [f"alg.policy.args.model_name={policy}", f"tokenizer.model_name={policy}", "tokenizer.vocab_size=null"]
+    of_policy = [f"alg.policy.args.model_name={policy}", f"tokenizer={{model_name: {policy}}}"]
     return [
         *(size.overrides if policy is None else [*of_policy, "warm_start=null"]),
         *("alg.policy.args.critic=separate", "train_evaluation.save_every=1", *KINDS[kind]),
@@ -255,7 +255,9 @@ def stages(output: Path, size: Size, seed: int) -> Iterator[tuple[int, dict[str,
     policy: dict[int, Path | None] = {0: None}
     if later := [stage for stage in size.stages if stage]:
         save = [f"train_evaluation.{key}={value}" for key, value in (("n_iters", max(later)), ("save_every", 20))]
-        run = train(output, "policy", [f"seed={seed}", *save, *size.overrides])
+        # Its own critic reads the secret, so that its model has positions for one, which critics of it read.
+        own = ["alg.policy.args.critic=separate", *KINDS["secret critic"]]
+        run = train(output, "policy", [f"seed={seed}", *save, *own, *size.overrides])
         policy |= {stage: find_checkpoint(run, stage) / "model" for stage in later}
     for stage in size.stages:
         place, critics, n_games = output / f"stage_{stage}.json", dict[str, Any](), list[float]()
@@ -308,7 +310,7 @@ def plot(found: Mapping[int, Any], size: Size, output: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--output_path", type=Path, required=True, help="folder for runs, numbers and figure")
-    parser.add_argument("--small", action="store_true", help="one policy and fewer states, in ten minutes")
+    parser.add_argument("--small", action="store_true", help="one policy, fewer games and states")
     parser.add_argument("--seed", type=int, default=0, help="seed of runs, games and continuations (default: 0)")
     args = parser.parse_args()
     size, output = SMALL if args.small else Size(), args.output_path.expanduser().absolute()
