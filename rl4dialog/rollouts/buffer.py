@@ -367,7 +367,8 @@ class GroupRolloutBuffer(EpisodeRolloutBuffer):
             if all(constant):
                 continue
             found = self._advantages_of(returns, turns)
-            found[np.any([place for place, equal in zip(places, constant, strict=True) if equal], axis=0)] = 0.0
+            for place in itertools.compress(places, constant):
+                found[place] = 0.0
             if self._scale == "group":
                 divisors[members] = group_deviation(returns, turns) + SCALE_EPS
             advantages[members] = found / divisors[members]
