@@ -40,6 +40,7 @@ def test_forms_have_fields_with_ids(name):
     assert len(set(ids)) == len(ids) and any(field.get("validations", {}).get("required") for field in form["body"])
 
 
+@pytest.mark.long
 def test_package_without_the_repository_has_the_shipped_configs(tmp_path):
     built, empty = tmp_path / "built", tmp_path / "empty"
     empty.mkdir()

@@ -31,6 +31,7 @@ def test_resolved_config_is_the_same_config(path, tmp_path):
     assert load_config(tmp_path / "config.json") == config
 
 
+@pytest.mark.long
 def test_on_policy_configs_switch_to_every_algorithm_by_one_key():
     shapes = {}  # one config for each set of keys, policy, partner and number of environments
     for path in CONFIGS:

@@ -78,8 +78,8 @@ WRONG = [
     ({"alg__policy__id": "seq2seq_lm_actor_critic_policy"}, ("'builtin/tiny-gpt2'", "decoder-only", "causal policy")),
     ({"alg__policy__args__model_name": "builtin/tiny-t5"}, ("'builtin/tiny-t5'", "encoder-decoder", "seq2seq policy")),
     ({"alg__id": "rloo", "alg__args__n_generations": 3}, ("n_generations", "3", "n_envs")),
-    ({"alg__id": "grpo", "alg__args__gamma": 0.9, "alg__args__n_generations": 2}, ("gamma", "total reward")),
-    ({"alg__id": "rloo", "alg__args__credit": "turn", "alg__args__n_generations": 2}, ("alg.args.credit", "total")),
+    ({"alg__id": "grpo", "alg__args__gamma": 0.9, "alg__args__n_generations": 2}, ("gamma", "adds up rewards")),
+    ({"alg__id": "rloo", "alg__args__credit": "turns", "alg__args__n_generations": 2}, ("alg.args.credit", "'turn'")),
     ({"alg__policy__args__critic": "none"}, ("ppo", "needs a critic")),
     (
         {"alg__policy__args__reference": "none", "alg__policy__args__offload_reference": True, "alg__kl_div__coeff": 0},
@@ -427,6 +427,7 @@ def workers_of(command):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
 def test_worker_that_dies_ends_the_run_at_once(tmp_path):
     command = start(tmp_path, env__vec_env="blocks")

@@ -115,6 +115,7 @@ def test_short_cut_pays_and_known_words_do_not_pay_it(at_root):
     assert scores == [0.0, 0.5, 1.0, 0.5, 0.0]
 
 
+@pytest.mark.long
 def test_commands_of_get_started_work_one_after_another(at_root, capsys, monkeypatch):
     commands = [shlex.split(line)[1:] for line in commands_of("docs/get_started.md") if line.startswith("rl4dialog ")]
     assert [command[0] for command in commands] == [

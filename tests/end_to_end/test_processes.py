@@ -197,7 +197,7 @@ def with_itself(**args):
 @pytest.mark.parametrize(
     ("algorithm", "kind", "changes"),
     [
-        ("ppo", "causal", {**GAME, **LORA}),
+        pytest.param("ppo", "causal", {**GAME, **LORA}, marks=pytest.mark.long),
         ("ppo", "causal", {**FOLLOWS, **with_itself(snapshot_every=1), **LORA}),
         pytest.param("ppo", "causal", {**FOLLOWS, **PERPLEXITY}, marks=pytest.mark.long),
         pytest.param("nlpo", "causal", {**FOLLOWS, **LORA}, marks=pytest.mark.long),
@@ -232,7 +232,8 @@ def test_shards_give_the_weights_of_two_copies(tmp_path, algorithm, kind, change
     assert halved[0] == halved[1] and (halved[0] is None or 0 < halved[0] < MAX_HALVINGS)
 
 
-@pytest.mark.parametrize("variables", [{}, pytest.param(FSDP, marks=pytest.mark.long)], ids=["copies", "shards"])
+@pytest.mark.long
+@pytest.mark.parametrize("variables", [{}, FSDP], ids=["copies", "shards"])
 def test_two_processes_share_a_vllm_server_as_one(tmp_path, variables):
     config = changed(plain_config(tmp_path, "ppo", "causal"), {**LORA, "train_evaluation.n_iters": 2})
     config.pop("warm_start")
@@ -259,6 +260,7 @@ def test_torchrun_with_an_empty_cache_gives_the_weights_of_one_process(tmp_path)
     assert_same_by_one_and(2, tmp_path)
 
 
+@pytest.mark.long
 def test_two_processes_make_no_step_on_rounding(tmp_path):
     """All rewards are 0, and what is left is a KL of rounding, which is another with two processes."""
     config = plain_config(tmp_path, "ppo", "causal")
@@ -328,7 +330,9 @@ def test_two_processes_talk_with_themselves_as_one(tmp_path, learns):
     assert_same_by_one_and(2, tmp_path)
 
 
-@pytest.mark.parametrize(("kind", "n_processes"), [("supervised", 2), ("reward_model", 4)])
+@pytest.mark.parametrize(
+    ("kind", "n_processes"), [("supervised", 2), pytest.param("reward_model", 4, marks=pytest.mark.long)]
+)
 def test_several_processes_train_in_epochs_as_one(tmp_path, kind, n_processes):
     """Batches of five examples, which no number of processes divides, and a last one of fewer."""
     args = {"num_train_epochs": 2, "per_device_train_batch_size": 5, "learning_rate": 1e-2, "adam_epsilon": 1e-5}

@@ -189,6 +189,7 @@ class Tab:
         return {url.split("/")[2] for url in urls if url.startswith(("http", "ws"))}
 
 
+@pytest.mark.long
 def test_two_models_are_talked_to_and_judged_in_a_browser(opened, plain_run, tmp_path):
     run = shutil.copytree(plain_run, tmp_path / "run")
     provenance = json.loads((run / "provenance.json").read_text())

@@ -56,6 +56,7 @@ def test_recomputed_activations_give_the_same_gradients(architecture, critic):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("architecture", "kwargs"), [("llama", {"lora": LORA}), ("t5", {"critic": "separate"})])
 def test_compiled_layers_give_the_same_gradients_and_replies(architecture, kwargs, monkeypatch):
     compiled_with = []

@@ -315,6 +315,7 @@ ENSEMBLE = {
 }
 
 
-@pytest.mark.parametrize("kind", quick("ensemble", of=["single", "ensemble"]))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["single", "ensemble"])
 def test_resumed_run_of_a_reward_model_is_the_whole_run(tmp_path, kind):
     assert_resumed_is_whole(tmp_path, reward_models.make_config(**ENSEMBLE if kind == "ensemble" else {}))

@@ -8,7 +8,6 @@ import pytest
 import torch
 from collected import collect, make
 from conversing import MARKER, Leaving, algorithm_on_conversations, conversation_tokenizer, ending_often
-from covering import quick
 from tiny import MODELS, WORDS, make_env, make_env_kwargs, make_gpt2, make_llama, make_policy, make_t5, make_tokenizer
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
@@ -140,7 +139,8 @@ def test_value_of_a_truncated_conversation_reads_its_secret_and_lockstep_reads_a
     torch.testing.assert_close(found[0].flat("values"), found[1].flat("values"), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", quick("blocks", of=["blocks", "subproc"]))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["blocks", "subproc"])
 def test_workers_show_the_same_secrets(kind):
     kwargs = make_env_kwargs(partner=Knowing(), max_turns=2, max_secret_length=6, max_prompt_length=30)
     seen = []

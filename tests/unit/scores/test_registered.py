@@ -364,7 +364,8 @@ def english_texts(n):
 
 
 @pytest.mark.skipif(not meteor._DEBIAN_WORDNET.is_dir(), reason="METEOR needs Debian's wordnet-base")
-@pytest.mark.parametrize("n_replies", [100, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("n_replies", [100, 1000])
 def test_forked_workers_score_as_one_process_does(args, n_replies):
     parts = []
     for id in (*SAME_AS_METRIC, *OTHERS):
