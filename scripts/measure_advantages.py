@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +59,7 @@ class Size:
     """How much is measured."""
 
     stages: tuple[int, ...] = (0, 20, 60)  # iterations of the policies
-    critics: tuple[int, ...] = (1, 5, 20, 60)  # iterations of the critics
+    critics: tuple[int, ...] = (5, 20, 60)  # iterations of the critics
     kinds: tuple[str, ...] = tuple(KINDS)
     n_games: int = 1024
     n_states: int = 500
@@ -66,7 +67,7 @@ class Size:
     overrides: tuple[str, ...] = ()
 
 
-SMALL = Size((0,), (1, 5), ("critic",), 256, 100, 16, ("warm_start.n_epochs=2",))
+SMALL = Size((0,), (2, 6), ("critic",), 256, 100, 16, ("warm_start.n_epochs=2",))
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def critic_overrides(size: Size, policy: Path | None, kind: str) -> list[str]:
     of_policy = [f"alg.policy.args.model_name={policy}", f"tokenizer={{model_name: {policy}}}"]
     return [
         *(size.overrides if policy is None else [*of_policy, "warm_start=null"]),
-        *("alg.policy.args.critic=separate", "train_evaluation.save_every=1", *KINDS[kind]),
+        *("alg.policy.args.critic=separate", f"train_evaluation.save_every={math.gcd(*size.critics)}", *KINDS[kind]),
         *(f"{key}={max(size.critics)}" for key in ("alg.args.critic_warmup_iters", "train_evaluation.n_iters")),
     ]
 
@@ -230,12 +231,15 @@ def gradients(loaded: LoadedPolicy, games: Games, found: Mapping[str, np.ndarray
 def measured(loaded: LoadedPolicy, critics: Mapping[str, Any], size: Size, seed: int) -> dict[str, Any]:
     """All statistics of a policy's estimators; `critics` are policies by name, whose critic is asked."""
     starts = begin(loaded.data.samples("train"), size.n_games, seed)
-    values = {}
+    values, games = dict[str, np.ndarray](), None
     for name, critic in critics.items():
         measure = CriticMeasure(loaded, loaded.policy, critic, seed)
-        games = play(measure, starts)
+        before, games = games, play(measure, starts)
+        if before is not None and not np.array_equal(before.rewards, games.rewards):
+            raise DataError("the same games were played in another way, so their estimates cannot be compared")
         values[name] = games.values
-    games = play(measure, starts)
+    assert games is not None
+    values["new critic"] = np.zeros_like(games.values)  # which begins at 0
     n = min(size.n_states, len(games.turn))
     chosen = np.random.default_rng(seed).choice(len(games.turn), n, replace=False)
     returns = true_advantages(measure, games, chosen, size.n_continuations, seed)
