@@ -299,7 +299,7 @@ def plot(found: Mapping[int, Any], size: Size, output: Path) -> None:
     figure, all_axes = plain_figure(5 * len(found), 4.5, 1, len(found))
     for axes, (stage, of_stage) in zip(all_axes, found.items(), strict=True):
         rows, games = of_stage["estimators"], [*of_stage["games of critics"].values()]
-        for i, name in enumerate(name for name in rows if "after" not in name):
+        for i, name in enumerate(name for name in rows if "critic" not in name):
             axes.axhline(rows[name]["correlation"], color=f"C{i}", linestyle="--", label=name)
         for kind, marker in zip(size.kinds, "osd", strict=False):
             for lambda_, shade in ((0.9, "black"), (1.0, "gray")):
