@@ -31,7 +31,7 @@ from rl4dialog.core.files import write_json
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.experiments.own_process import RESUMED, run_command, train_arguments
-from rl4dialog.functional.advantages import CreditRule, Episodes, leave_one_out_advantages
+from rl4dialog.functional.advantages import CreditRule, Episodes, group_advantages, leave_one_out_advantages
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.loading import LoadedPolicy, find_checkpoint, load_policy
 from rl4dialog.rollouts.conversing import Begun
@@ -163,19 +163,13 @@ def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.n
 
     to_go = credited(none, CreditRule("turn"))
     total = rewards.sum(axis=1)
-    group_of = groups[games.game]
-    of_turn = np.array([to_go[games.turn == turn].mean() for turn in range(rewards.shape[1])])
-    in_group = np.zeros_like(to_go)
-    for group in np.unique(group_of):
-        in_group[group_of == group] = leave_one_out_advantages(to_go[group_of == group], games.turn[group_of == group])
-    others = total.reshape(-1, GROUP)
-    others = (others - others.mean(axis=1, keepdims=True)).ravel() * GROUP / (GROUP - 1)
+    turn_of_group = groups[games.game] * rewards.shape[1] + games.turn
     found = {
         "total reward": total[games.game] - total.mean(),
-        "total reward, group": others[games.game],
+        "total reward, group": leave_one_out_advantages(total, groups)[games.game],
         "to go": to_go - to_go.mean(),
-        "to go, by turn": to_go - of_turn[games.turn],
-        "to go, group by turn": in_group,
+        "to go, by turn": group_advantages(to_go, games.turn, scale=False),
+        "to go, group by turn": leave_one_out_advantages(to_go, turn_of_group),
     }
     for name, values in critics.items():
         of_game, _ = games.per_game(values)

@@ -351,7 +351,7 @@ class GroupRolloutBuffer(EpisodeRolloutBuffer):
         **kwargs: Any,
     ) -> None:
         self._advantages_of = advantages_of  # from the returns and turns of a group, (n,), (n,) -> (n,)
-        self._scale = scale  # by which deviation they are divided: that of the group's returns, or of all
+        self._scale = scale  # the deviation by which they are divided there (`group`), or here, by that of all
         super().__init__(*args, **kwargs)
 
     def _compare(self, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
@@ -369,9 +369,9 @@ class GroupRolloutBuffer(EpisodeRolloutBuffer):
             found = self._advantages_of(returns, turns)
             for place in itertools.compress(places, constant):
                 found[place] = 0.0
+            advantages[members] = found
             if self._scale == "group":
                 divisors[members] = group_deviation(returns, turns) + SCALE_EPS
-            advantages[members] = found / divisors[members]
         if self._scale == "batch":
             divisors *= mean_and_std(steps.returns, unbiased=True)[1] + SCALE_EPS
             advantages = advantages / divisors

@@ -210,5 +210,5 @@ class GRPO(GroupBased):
         super().__init__(*args, kl_in=kl_in, kl_estimator=kl_estimator, **kwargs)
 
     def _buffer_kwargs(self) -> dict[str, Any]:
-        centered = partial(group_advantages, scale=False)
-        return {**super()._buffer_kwargs(), "advantages_of": centered, "scale": self.scale_rewards}
+        advantages_of = partial(group_advantages, scale=self.scale_rewards == "group")
+        return {**super()._buffer_kwargs(), "advantages_of": advantages_of, "scale": self.scale_rewards}

@@ -24,7 +24,7 @@ BUFFERS = {
     "batch": partial(BaselineRolloutBuffer, baseline="batch", half_life=1.0),
     "running": partial(BaselineRolloutBuffer, baseline="running", half_life=1.0),
     "rloo": partial(GroupRolloutBuffer, advantages_of=leave_one_out_advantages),
-    "grpo": partial(GroupRolloutBuffer, advantages_of=partial(group_advantages, scale=False), scale="group"),
+    "grpo": partial(GroupRolloutBuffer, advantages_of=group_advantages, scale="group"),
     "grpo of the batch": partial(
         GroupRolloutBuffer, advantages_of=partial(group_advantages, scale=False), scale="batch"
     ),
