@@ -6,12 +6,14 @@ python scripts/measure_advantages.py --output_path runs/advantages --small    # 
 The true advantage of an utterance u after the history h is Q(h, u) - V(h), both of the policy that spoke. Each is the
 mean return of games that go on from there, against partners that think of any thing that agrees with the answers in h;
 the variance of these means is subtracted from all statistics. Policies are those of a run of PPO at several iterations,
-and critics are trained on games of the frozen policy. Everything that is complete in the output folder is kept.
+and critics are trained on games of the frozen policy. Of a scripted player, whose questions are any with probability
+0.5 and else the best ones, truth and values are exact. Everything that is complete in the output folder is kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 import script
 import torch
+from measure_regret import TURN, left_after, utterance_value
 from rich.table import Table
 
 from rl4dialog.core.console import Console
@@ -39,7 +42,16 @@ from rl4dialog.rollouts.talk import Talk
 from rl4dialog.runs.plots import plain_figure, read_iterations, save_figure
 from rl4dialog.runs.run_folder import is_complete
 from rl4dialog.runs.summary import table_style
-from rl4dialog.tasks.guess_what import consistent_things
+from rl4dialog.tasks.guess_what import (
+    GUESSES,
+    MAX_TURNS,
+    OPENING,
+    QUESTIONS,
+    THINGS,
+    GuessWhatPartner,
+    consistent_things,
+)
+from rl4dialog.tasks.playing import SeededPlayer, play
 from rl4dialog.training.critic_measure import CriticMeasure, State
 
 CONFIG = Path(__file__).parents[1] / "task_configs" / "guess_what" / "llama_ppo.yml"
@@ -72,18 +84,18 @@ SMALL = Size((0,), (2, 6), ("critic",), 256, 100, 16, ("warm_start.n_epochs=2",)
 
 @dataclass(frozen=True)
 class Games:
-    """Games of a policy in groups about the same thing, as T turns."""
+    """Games of a player in groups about the same thing, as T turns."""
 
-    talks: list[Talk]
-    samples: list[Sample]
     game: np.ndarray  # number of each turn's game. Shape (T,)
     turn: np.ndarray  # its own number in it. Shape (T,)
     rewards: np.ndarray  # Shape (T,)
     values: np.ndarray  # of the state before each turn. Shape (T,)
+    talks: Sequence[Talk] = ()  # of a language model
+    samples: Sequence[Sample] = ()
 
     def per_game(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of turns, one row per game, and where there are any. Shapes (T,) -> (E, L), (E, L)."""
-        mask = np.zeros((len(self.talks), self.turn.max() + 1), dtype=bool)
+        mask = np.zeros((self.game.max() + 1, self.turn.max() + 1), dtype=bool)
         mask[self.game, self.turn] = True
         rows = np.zeros(mask.shape)
         rows[mask] = numbers
@@ -121,7 +133,7 @@ def begin(samples: Sequence[Sample], n_games: int, seed: int) -> list[State]:
     return [State(sample, derive_seed(seed, "partner", i), Begun()) for i, sample in enumerate(chosen)]
 
 
-def play(measure: CriticMeasure, starts: Sequence[State]) -> Games:
+def played(measure: CriticMeasure, starts: Sequence[State]) -> Games:
     """Games, which are the same at every call, with values of the measured critic."""
     talks = [talk for talk in measure.held("games", starts, with_values=True) if talk is not None]
     if len(talks) < len(starts):
@@ -129,8 +141,12 @@ def play(measure: CriticMeasure, starts: Sequence[State]) -> Games:
     lengths = [len(talk.replies) for talk in talks]
     rewards = np.array([reply.reward for talk in talks for reply in talk.replies])
     values = np.array([float(reply.of_tokens("values")[0]) for talk in talks for reply in talk.replies])  # type: ignore[index]
-    turns = np.concatenate([np.arange(n) for n in lengths])
-    return Games(talks, [s.sample for s in starts], np.repeat(np.arange(len(starts)), lengths), turns, rewards, values)
+    return Games(*numbered(lengths), rewards, values, talks, [start.sample for start in starts])
+
+
+def numbered(lengths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the game and in the game of each turn of games with these lengths. Shapes (T,), (T,)."""
+    return np.repeat(np.arange(len(lengths)), lengths), np.concatenate([np.arange(n) for n in lengths])
 
 
 def true_advantages(measure: CriticMeasure, games: Games, chosen: np.ndarray, k: int, seed: int) -> np.ndarray:
@@ -149,6 +165,68 @@ def true_advantages(measure: CriticMeasure, games: Games, chosen: np.ndarray, k:
         measure.returns(talk.replies)[turn][0] for talk, turn in zip(talks, turns, strict=True) if talk is not None
     ]
     return np.array(found).reshape(len(chosen), 2, k)
+
+
+@functools.cache
+def said_by_script(left: int, n_turns: int) -> dict[str, float]:
+    """Probabilities of the scripted player's utterances: it guesses when it knows the thing, and in the last turn."""
+    things = [thing for i, thing in enumerate(THINGS) if left >> i & 1]
+    if len(things) == 1 or n_turns == 1:
+        return {GUESSES[thing].text: 1 / len(things) for thing in things}
+    n_yes = [sum(thing in question.things for thing in things) for question in QUESTIONS]
+    smaller = np.minimum(n_yes, len(things) - np.array(n_yes))
+    best = smaller == smaller.max()
+    shares = 0.5 / len(QUESTIONS) + 0.5 * best / best.sum()
+    return {question.text: float(share) for question, share in zip(QUESTIONS, shares, strict=True)}
+
+
+@functools.cache
+def value_of_script(left: int, n_turns: int) -> float:
+    """V of the scripted player."""
+    if n_turns == 0:
+        return 0.0
+    said = said_by_script(left, n_turns)
+    return sum(share * utterance_value(left, text, n_turns, value_of_script) for text, share in said.items())
+
+
+class Scripted(SeededPlayer):
+    """The player of ``said_by_script``."""
+
+    def say(self, history: list[str]) -> str:
+        said = said_by_script(left_after(history), MAX_TURNS - len(history) // 2)
+        return self._rng.choices([*said], [*said.values()])[0]
+
+
+def measured_script(size: Size, seed: int) -> dict[str, Any]:
+    """All statistics of the scripted player's estimators but those of gradients, which it has not."""
+    rng, lengths, rows = np.random.default_rng(seed), list[int](), list[tuple[float, float, float]]()
+    for group in range(size.n_games // GROUP):
+        sample = Sample(str(group), "", [], {"history": [OPENING], "thing": str(rng.choice(THINGS))})
+        for i in range(GROUP):
+            game = play(Scripted(), GuessWhatPartner(), sample, MAX_TURNS, derive_seed(seed, "scripted", group, i))
+            texts, places = [turn.text for turn in game.turns], game.agent_turns
+            for n_said, place in enumerate(places):
+                left, n_turns = left_after(texts[:place]), MAX_TURNS - n_said
+                wins = game.outcome["success"] if n_said + 1 == len(places) else 0.0
+                true = utterance_value(left, texts[place], n_turns, value_of_script)
+                rows.append((TURN + wins, value_of_script(left, n_turns), true))
+            lengths.append(len(places))
+    rewards, values, of_utterances = np.array(rows).T
+    games = Games(*numbered(lengths), rewards, values)
+    returns = np.stack([values, of_utterances], axis=1)[:, :, None].repeat(2, axis=2)
+    found = estimates(games, {"exact critic": values})
+    return numbers_of(games, len(values), {name: statistics(each, returns) for name, each in found.items()})
+
+
+def numbers_of(games: Games, n_states: int, estimators: dict[str, Any]) -> dict[str, Any]:
+    """What is reported of a player."""
+    alone = np.unique([*zip(games.game // GROUP, games.turn, strict=True)], axis=0, return_counts=True)[1]
+    return {
+        "return": float(np.bincount(games.game, weights=games.rewards).mean()),
+        "states": n_states,
+        "turns that only one of a group reached": float((alone == 1).sum() / len(games.turn)),
+        "estimators": estimators,
+    }
 
 
 def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -228,7 +306,7 @@ def measured(loaded: LoadedPolicy, critics: Mapping[str, Any], size: Size, seed:
     values, games = dict[str, np.ndarray](), None
     for name, critic in critics.items():
         measure = CriticMeasure(loaded, loaded.policy, critic, seed)
-        before, games = games, play(measure, starts)
+        before, games = games, played(measure, starts)
         if before is not None and not np.array_equal(before.rewards, games.rewards):
             raise DataError("the same games were played in another way, so their estimates cannot be compared")
         values[name] = games.values
@@ -239,13 +317,7 @@ def measured(loaded: LoadedPolicy, critics: Mapping[str, Any], size: Size, seed:
     returns = true_advantages(measure, games, chosen, size.n_continuations, seed)
     found = estimates(games, values)
     of_gradients = gradients(loaded, games, found)
-    alone = np.unique([*zip(games.game // GROUP, games.turn, strict=True)], axis=0, return_counts=True)[1]
-    return {
-        "return": float(np.bincount(games.game, weights=games.rewards).mean()),
-        "states": n,
-        "turns that only one of a group reached": float((alone == 1).sum() / len(games.turn)),
-        "estimators": {name: statistics(found[name][chosen], returns) | of_gradients[name] for name in found},
-    }
+    return numbers_of(games, n, {name: statistics(found[name][chosen], returns) | of_gradients[name] for name in found})
 
 
 def stages(output: Path, size: Size, seed: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -274,34 +346,41 @@ def stages(output: Path, size: Size, seed: int) -> Iterator[tuple[int, dict[str,
         yield stage, json.loads(place.read_text(encoding="utf-8"))
 
 
-def show(found: Mapping[int, Any]) -> None:
-    """Print a table per stage."""
-    console = Console()
-    for stage, of_stage in found.items():
-        console.print(f"policy after {stage} iterations, return {of_stage['return']:.3f}, {of_stage['states']} states")
-        reference = of_stage["estimators"]["to go, by turn"]["gradient variance"]
-        columns = "estimator", "correlation", "squared error", "variance of the gradient (to go, by turn: 1)"
-        table = Table(*columns, box=table_style(console), pad_edge=False)
-        for name, row in of_stage["estimators"].items():
-            numbers = row["correlation"], row["error"], row["gradient variance"] / reference
-            table.add_row(name, *(f"{number:.3f}" for number in numbers))
-        console.print(table)
+def show(name: str, found: Mapping[str, Any]) -> None:
+    """Print the table of a player."""
+    console, rows = Console(), found["estimators"]
+    console.print(f"{name}, return {found['return']:.3f}, {found['states']} states")
+    columns = {"correlation": "correlation", "error": "squared error"}
+    if has_gradients := "gradient variance" in rows["to go, by turn"]:
+        columns["gradient variance"] = "variance of the gradient (to go, by turn: 1)"
+    table = Table("estimator", *columns.values(), box=table_style(console), pad_edge=False)
+    for estimator, row in rows.items():
+        if has_gradients:
+            row = row | {"gradient variance": row["gradient variance"] / rows["to go, by turn"]["gradient variance"]}
+        table.add_row(estimator, *(f"{row[key]:.3f}" for key in columns))
+    console.print(table)
 
 
-def plot(found: Mapping[int, Any], size: Size, output: Path) -> None:
-    """Plot correlations with the truth: estimators without a critic as lines, critics over their games."""
-    figure, all_axes = plain_figure(5 * len(found), 4.5, 1, len(found))
-    for axes, (stage, of_stage) in zip(all_axes, found.items(), strict=True):
-        rows, games = of_stage["estimators"], [*of_stage["games of critics"].values()]
+def plot(scripted: Mapping[str, Any], found: Mapping[int, Any], size: Size, output: Path) -> None:
+    """Plot correlations with the truth: estimators without a critic as lines, critics over lambda or their games."""
+    figure, all_axes = plain_figure(5 * (1 + len(found)), 4.5, 1, 1 + len(found))
+    for axes, of_player in zip(all_axes, (scripted, *found.values()), strict=True):
+        rows = of_player["estimators"]
         for i, name in enumerate(name for name in rows if "critic" not in name):
             axes.axhline(rows[name]["correlation"], color=f"C{i}", linestyle="--", label=name)
+    exact = [scripted["estimators"][f"exact critic, lambda {lambda_:g}"]["correlation"] for lambda_ in LAMBDAS]
+    all_axes[0].plot(LAMBDAS, exact, color="black", marker="o", label="exact critic")
+    all_axes[0].set(title="scripted player", xlabel="λ", ylabel="correlation with the true advantage")
+    for axes, (stage, of_stage) in zip(all_axes[1:], found.items(), strict=True):
         for kind, marker in zip(size.kinds, "osd", strict=False):
             for lambda_, shade in ((0.9, "black"), (1.0, "gray")):
-                each = [rows[f"{kind} after {n}, lambda {lambda_:g}"]["correlation"] for n in size.critics]
-                axes.plot(games, each, color=shade, marker=marker, label=f"{kind}, λ {lambda_:g}")
-        axes.set(xscale="log", xlabel="games that the critic has seen", ylabel="correlation with the true advantage")
-        axes.set_title(f"policy after {stage} iterations")
-    all_axes[0].legend(fontsize="x-small")
+                names = [f"{kind} after {n}, lambda {lambda_:g}" for n in size.critics]
+                each = [of_stage["estimators"][name]["correlation"] for name in names]
+                axes.plot([*of_stage["games of critics"].values()], each, color=shade, marker=marker)
+                axes.lines[-1].set_label(f"{kind}, λ {lambda_:g}")
+        axes.set(xscale="log", xlabel="games that the critic has seen", title=f"policy after {stage} iterations")
+    for axes in all_axes[:2]:
+        axes.legend(fontsize="x-small")
     save_figure(figure, output)
 
 
@@ -312,9 +391,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of runs, games and continuations (default: 0)")
     args = parser.parse_args()
     size, output = SMALL if args.small else Size(), args.output_path.expanduser().absolute()
-    found = dict(stages(output, size, args.seed))
-    show(found)
-    plot(found, size, output / "advantages.png")
+    scripted, found = measured_script(size, args.seed), dict[int, Any]()
+    show("scripted player", scripted)
+    write_json(output / "scripted.json", scripted)
+    for stage, found[stage] in stages(output, size, args.seed):
+        show(f"policy after {stage} iterations", found[stage])
+    plot(scripted, found, size, output / "advantages.png")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -55,25 +55,29 @@ def best_value(left: int, n_turns: int) -> float:
     )
 
 
-def asked_value(left: int, asked: int, n_turns: int) -> float:
-    """Q* of a question: the mean over both answers, where the things that are left are equally likely."""
+Value = Callable[[int, int], float]
+"""A player's mean return with things that are left and a number of turns."""
+
+
+def asked_value(left: int, asked: int, n_turns: int, later: Value = best_value) -> float:
+    """Q of a question: the mean over both answers, where the things that are left are equally likely."""
     parts = [part for part in (left & asked, left & ~asked) if part]
-    return TURN + sum(part.bit_count() * best_value(part, n_turns - 1) for part in parts) / left.bit_count()
+    return TURN + sum(part.bit_count() * later(part, n_turns - 1) for part in parts) / left.bit_count()
 
 
-def guessed_value(left: int, guess: int, n_turns: int) -> float:
-    """Q* of a guess, which ends the game if it is right."""
+def guessed_value(left: int, guess: int, n_turns: int, later: Value = best_value) -> float:
+    """Q of a guess, which ends the game if it is right."""
     n, others = left.bit_count(), left & ~guess
-    return TURN + ((left & guess > 0) + others.bit_count() * (best_value(others, n_turns - 1) if others else 0)) / n
+    return TURN + ((left & guess > 0) + others.bit_count() * (later(others, n_turns - 1) if others else 0)) / n
 
 
-def utterance_value(left: int, said: str, n_turns: int) -> float:
-    """Q* of an utterance; one that is not understood costs a turn."""
+def utterance_value(left: int, said: str, n_turns: int, later: Value = best_value) -> float:
+    """Q of an utterance before the turns of a player, the best one by default; not understood, it costs a turn."""
     question = parse(said)
     if question is None:
-        return TURN + best_value(left, n_turns - 1)
+        return TURN + later(left, n_turns - 1)
     value_of = guessed_value if question.is_guess else asked_value
-    return value_of(left, mask(question.things), n_turns)
+    return value_of(left, mask(question.things), n_turns, later)
 
 
 def left_after(history: list[str]) -> int:

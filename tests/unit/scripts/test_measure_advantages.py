@@ -1,10 +1,20 @@
 """Estimators of advantages in made-up games, and their distance from a truth that is known with noise."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-from measure_advantages import GROUP, Games, estimates, statistics
+from measure_advantages import (
+    GROUP,
+    LAMBDAS,
+    Games,
+    Size,
+    estimates,
+    measured_script,
+    statistics,
+    value_of_script,
+)
+from measure_regret import ALL, mask
+
+from rl4dialog.tasks.guess_what import QUESTIONS
 
 LENGTHS = [2, 1, 3, 1, 1, 2, 2, 4]
 
@@ -14,7 +24,7 @@ def made_up_games():
     game = np.repeat(np.arange(len(LENGTHS)), LENGTHS)
     turn = np.concatenate([np.arange(n) for n in LENGTHS])
     rewards, values = rng.normal(size=(2, len(game)))
-    return Games([SimpleNamespace()] * len(LENGTHS), [], game, turn, rewards, values)
+    return Games(game, turn, rewards, values)
 
 
 def test_estimates_are_those_of_loops():
@@ -52,3 +62,21 @@ def test_noise_of_the_truth_is_taken_out():
     assert found["error"] == pytest.approx(1.0, abs=0.1)
     assert found["variance of the truth"] == pytest.approx(1.0, abs=0.1)
     assert statistics(np.zeros(n), returns.transpose(1, 0, 2))["correlation"] == 0
+
+
+def test_truth_of_the_scripted_player_is_exact():
+    found = measured_script(Size(n_games=1200), seed=3)
+    assert found["return"] == pytest.approx(value_of_script(ALL, 8), abs=0.045)  # three standard errors
+    # Two things and two turns: one of the questions that tell them apart, or any, and then a guess.
+    n_telling = sum(("mouse" in question.things) != ("shark" in question.things) for question in QUESTIONS)
+    share = 0.5 + 0.5 * n_telling / len(QUESTIONS)
+    assert 0 < n_telling < len(QUESTIONS)
+    assert value_of_script(mask(["mouse", "shark"]), 2) == pytest.approx(share * 0.9 + (1 - share) * 0.4)
+    rows = found["estimators"]
+    truth = rows["to go"]["variance of the truth"]
+    for name in ("exact critic, lambda 0", "exact critic, lambda 0.5", "exact critic, lambda 1"):
+        # Of an unbiased estimate, the covariance with the truth is the truth's variance.
+        deviation = (rows[name]["error"] + truth) ** 0.5
+        assert rows[name]["correlation"] * deviation == pytest.approx(truth**0.5, rel=0.15)
+    errors = [rows[f"exact critic, lambda {each:g}"]["error"] for each in LAMBDAS]
+    assert errors == sorted(errors) and errors[-1] < rows["to go, by turn"]["error"] < rows["total reward"]["error"]
