@@ -391,6 +391,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of runs, games and continuations (default: 0)")
     args = parser.parse_args()
     size, output = SMALL if args.small else Size(), args.output_path.expanduser().absolute()
+    output.mkdir(parents=True, exist_ok=True)
     scripted, found = measured_script(size, args.seed), dict[int, Any]()
     show("scripted player", scripted)
     write_json(output / "scripted.json", scripted)
