@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.features import find_moved
+
 __version__ = "0.1.0"
 
 _NAMES = {
@@ -33,6 +35,7 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = ["__version__", "train", *_MODULES]
+find_moved()
 
 
 def train(

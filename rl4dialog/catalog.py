@@ -1,13 +1,17 @@
-"""Registries of every id that YAML can name. Where each one lives is in ``catalog.yaml``, imported on first use."""
+"""Registries of every id that YAML can name.
+
+Where each one lives is in ``catalog.yaml``, or in the feature that brings it, imported on first use.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from rl4dialog.core.features import with_features
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.yaml_loader import packaged_yaml
 
-_IDS = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+_IDS = with_features(packaged_yaml(Path(__file__).with_suffix(".yaml")))
 
 DataPoolRegistry = Registry(
     "datapool", _IDS["datapool"], constructor="prepare", provided=("split", "render_chat", "world", "build_pool")

@@ -1,7 +1,9 @@
-"""Fixtures that stand in for what comes from outside: tiny BERTs and T5s of random weights, SPICE's program."""
+"""Fixtures that stand in for what comes from outside: tiny BERTs and T5s of random weights, SPICE, the hub."""
 
 import sys
+from typing import Any
 
+import datasets
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -13,6 +15,8 @@ from transformers import (
     T5Config,
     T5ForConditionalGeneration,
 )
+
+from rl4dialog.core import downloads as hub
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "sat", "mat", "hi", "<", ">", "EOU"]
 
@@ -118,3 +122,34 @@ def spice_folder(tmp_path):
     (folder / "java").write_text(FAKE_SPICE)
     (folder / "java").chmod(0o755)
     return folder
+
+
+# Rows of each split, by id and configuration of a hub dataset.
+FakeHub = dict[tuple[str, str | None], dict[str, list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def fake_hub(monkeypatch):
+    tables = {}
+
+    def load(id, split=None, name=None):
+        splits = datasets.DatasetDict(
+            {key: datasets.Dataset.from_list(rows) for key, rows in tables[(id, name)].items()}
+        )
+        return splits if split is None else splits[split]
+
+    monkeypatch.setattr(hub, "_resolves", lambda host: True)
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    return tables
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_files(files):
+        for name, content in files.items():
+            file = tmp_path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return tmp_path
+
+    return write_files

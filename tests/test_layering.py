@@ -1,15 +1,20 @@
-"""The layers hold: imports go only downward, packages of one layer do not know each other, and there is no cycle."""
+"""The layers hold: imports go only downward, packages of one layer do not know each other, and there is no cycle.
+
+The core imports no feature, and a feature only those that it declares.
+"""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
+from rl4dialog.core.features import features
+
 PACKAGE = Path(__file__).parents[1] / "rl4dialog"
 LAYERS = {
     "core": 0, "catalog": 0.5, "data": 1, "text": 1, "functional": 1, "tasks": 1.5, "policies": 2, "envs": 2,
     "scores": 2.5, "rollouts": 3, "partners": 3, "algorithms": 4, "runs": 4.5, "training": 5,
-    "inference": 6, "experiments": 6, "serving": 6.5, "commands": 7, "cli": 8,
+    "inference": 6, "experiments": 6, "serving": 6.5, "commands": 7, "features": 7.5, "cli": 8,
 }  # fmt: skip
 
 
@@ -38,6 +43,12 @@ def part_of(module: str) -> str | None:
     return pieces[1] if pieces[0] == "rl4dialog" and len(pieces) > 1 and pieces[1] in LAYERS else None
 
 
+def is_declared(path: Path, module: str) -> bool:
+    """Whether a module of a feature may be imported by a file of one: it is of the same feature, or of one it needs."""
+    own, other = path.parts[path.parts.index("features") + 1], [*module.split(".")[2:], ""][0]
+    return other in ("", own, *features()[own].needs)
+
+
 def breaches(root: Path) -> list[str]:
     """Everything in a package that the plan does not allow."""
     found = []
@@ -47,8 +58,11 @@ def breaches(root: Path) -> list[str]:
             continue
         for module in sorted(imports(path)):
             there = part_of(module)
-            if there is not None and there != here and LAYERS[there] >= LAYERS[here]:
+            is_feature = here != "features" and there == "features"
+            if there is not None and there != here and (is_feature or LAYERS[there] >= LAYERS[here]):
                 found.append(f"{path.relative_to(root)} imports {module}")
+            if here == there == "features" and not is_declared(path, module):
+                found.append(f"{path.relative_to(root)} imports {module}, which its FEATURE does not need")
             is_in_workers = here in ("core", "envs", "partners", "tasks") and path.name != "language_model.py"
             if is_in_workers and module.split(".")[0] == "torch":
                 found.append(f"{path.relative_to(root)} imports torch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -10,8 +11,10 @@ from rl4dialog import __version__
 from rl4dialog.commands import first_steps, learning_from_people, results, talk, train
 from rl4dialog.commands import list as listing
 from rl4dialog.commands.options import GROUPS, MADE, Command
+from rl4dialog.core.features import features
 
 _MODULES = first_steps, learning_from_people, listing, results, talk, train  # their import makes the commands
+_OF_FEATURES = [importlib.import_module(each.commands) for each in features().values() if each.commands]
 _GROUPS = {group: [MADE[name] for name in names] for group, names in GROUPS.items()}
 COMMANDS = {command.name: command for commands in _GROUPS.values() for command in commands}
 _FIRST = ("init", "train", "doctor", "chat", "ui", "report", "evaluate", "list")

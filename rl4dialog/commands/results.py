@@ -1,4 +1,4 @@
-"""Commands that show or compute results, such as ``report``, ``evaluate`` and ``simulate``, or publish a model."""
+"""Commands that show or compute results, such as ``report``, ``evaluate`` and ``simulate``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from argparse import Namespace
 from pathlib import Path
 
 from rl4dialog.commands.options import (
-    CHECKPOINT,
     CONFIG,
     MODEL,
     POLICY,
     RUN,
     SEED,
     TRUST,
-    Option,
     check_log,
     command,
     flag,
@@ -29,7 +27,6 @@ from rl4dialog.commands.options import (
     split_option,
 )
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.pretrained import DTYPES
 
 _OUTPUT = output_option("output .jsonl file; an incomplete one is continued")
 
@@ -195,39 +192,3 @@ def validate_reward(args: Namespace) -> None:
     write_validation(result, folder, {"config": args.config_path, "ratings": args.ratings, "unit": unit})
     print_validation(result)
     print(f"written to {folder}")
-
-
-def _prior_only(verb: str) -> Option:
-    return flag("--prior_only", f"{verb} the language model of a guided policy, without the values that guide it")
-
-
-@command(
-    RUN,
-    output_option("output .gguf file"),
-    option("--dtype", "number format of the weights (default: that of the saved model)", choices=DTYPES),
-    CHECKPOINT,
-    _prior_only("export"),
-    TRUST,
-    flag("--overwrite", "replace an existing output file"),
-)
-def export(args: Namespace) -> None:
-    from rl4dialog.inference.gguf import export_gguf
-
-    export_gguf(
-        Path(args.run_path), args.output, args.dtype, args.checkpoint, args.prior_only, args.overwrite, args.trust
-    )
-
-
-@command(
-    RUN,
-    option("--repo_id", "repository on the hub, as user/name", required=True),
-    flag("--private", "make the repository private if it is new"),
-    _prior_only("publish"),
-    TRUST,
-    flag("--dry_run", "write the card and list the files, without uploading"),
-    name="push_to_hub",
-)
-def push_to_hub(args: Namespace) -> None:
-    from rl4dialog.inference.publishing import push_to_hub
-
-    push_to_hub(Path(args.run_path), args.repo_id, args.private, args.dry_run, args.prior_only, args.trust)

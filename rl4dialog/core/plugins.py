@@ -14,9 +14,9 @@ from pathlib import Path
 import cloudpickle
 
 from rl4dialog.core.errors import ConfigError, raised
+from rl4dialog.core.features import ENTRY_POINT_GROUP
 
 _logger = logging.getLogger(__name__)
-ENTRY_POINT_GROUP = "rl4dialog.plugins"
 # Packages whose users find the names of this one on a page of docs/coming_from.
 _PAGES = {name: name for name in ("convlab2", "convogym", "openrl", "rl4lms")} | {"convlab": "convlab2"}
 
@@ -44,7 +44,10 @@ def absolute_import(name: str, base_dir: Path) -> str:
 
 
 def load_entry_points() -> None:
-    """Import installed plugins; a failure is only a warning, because the run may not need the plugin."""
+    """Import installed plugins; a failure is only a warning, because the run may not need the plugin.
+
+    Those that are a :class:`~rl4dialog.core.features.Feature` are loaded already.
+    """
     for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         try:
             entry_point.load()

@@ -9,7 +9,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.scores.common_gen import CommonGenPreferenceModel
+from rl4dialog.features.corpora.common_gen import CommonGenPreferenceModel
 from rl4dialog.scores.meteor import MeteorMetric
 
 PROMPT = "generate a sentence with: dog ball."

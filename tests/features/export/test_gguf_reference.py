@@ -5,7 +5,7 @@ import torch
 from gguf import MODEL_ARCH_NAMES, GGUFWriter
 from gguf_models import byte_level, llama3, qwen2, sentencepiece, tiny_model, with_marker
 
-from rl4dialog.inference.gguf import (
+from rl4dialog.features.export.gguf import (
     ARCHITECTURES,
     TEXTS,
     add_vocabulary,

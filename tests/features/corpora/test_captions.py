@@ -2,8 +2,8 @@
 
 import pytest
 
-from rl4dialog.core.errors import ModelError
-from rl4dialog.scores.captions import CiderMetric, SpiceMetric, SpiderMetric, cider_scores
+from rl4dialog.core.errors import DataError, ModelError
+from rl4dialog.features.corpora.captions import CiderMetric, SpiceMetric, SpiderMetric, cider_scores
 
 TEXTS = ["a cat sat on the mat", "two dogs run home fast", "", "the the the cat"]
 REFERENCES = [
@@ -21,6 +21,15 @@ def test_scores_are_those_of_the_reference_implementation():
     scores, corpus = CiderMetric().compute(["same prompt"] * 4, TEXTS, REFERENCES)["lexical/cider"]
     assert scores == pytest.approx(expected, abs=1e-9)
     assert corpus == pytest.approx(sum(expected) / 4)
+
+
+def test_cider_refuses_what_cannot_be_measured():
+    metric = CiderMetric()
+    with pytest.raises(ValueError, match="at least one text"):
+        metric.compute([], [], [])
+    with pytest.raises(DataError, match="text 1 needs a list of at least one reference"):
+        metric.compute(["p", "p"], ["a", "b"], [["a"], []])
+    assert metric.compute([""], ["word"], [["word"]])["lexical/cider"] == ([0.0], 0.0)
 
 
 def test_scores_come_back_in_order_and_blank_texts_score_0(spice_folder):

@@ -4,7 +4,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.scores.tables import BleuTottoMetric, ParentTottoMetric, parent_score
+from rl4dialog.features.corpora.tables import BleuTottoMetric, ParentTottoMetric, parent_score
 
 TINY = 1e-5
 

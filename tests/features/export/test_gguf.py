@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from rl4dialog.core.errors import ModelError, RunFolderError
 from rl4dialog.core.files import naming_errors, replaced
 from rl4dialog.core.pretrained import DTYPES
-from rl4dialog.inference.gguf import (
+from rl4dialog.features.export.gguf import (
     ARCHITECTURES,
     add_vocabulary,
     architecture_of,

@@ -12,7 +12,15 @@ from stand_in_data import IMDB_REVIEWS, QUESTIONS, STORY, SUMMARIES, story_name
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.documents import CNN_ID, IMDB, IMDB_ID, NARRATIVE_QA_ID, CNNDailyMail, IMDBForSeq2Seq, NarrativeQA
+from rl4dialog.features.corpora.documents import (
+    CNN_ID,
+    IMDB,
+    IMDB_ID,
+    NARRATIVE_QA_ID,
+    CNNDailyMail,
+    IMDBForSeq2Seq,
+    NarrativeQA,
+)
 
 Write = Callable[[dict[str, Any]], Path]
 

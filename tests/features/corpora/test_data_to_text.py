@@ -11,8 +11,8 @@ from stand_in_data import COMMONGEN, TABLE_EXAMPLE, cell
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.data_to_text import COMMONGEN_ID, TOTTO_ID, CommonGen, Example, ToTTo, table_cells
 from rl4dialog.data.rows import Row
+from rl4dialog.features.corpora.data_to_text import COMMONGEN_ID, TOTTO_ID, CommonGen, Example, ToTTo, table_cells
 
 Write = Callable[[dict[str, Any]], Path]
 

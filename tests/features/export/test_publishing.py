@@ -8,8 +8,8 @@ from runs import make_config
 
 from rl4dialog.core.config import load_config, parse_config
 from rl4dialog.core.errors import HubError, RunFolderError
-from rl4dialog.inference import publishing
-from rl4dialog.inference.publishing import model_card, push_to_hub
+from rl4dialog.features.export import publishing
+from rl4dialog.features.export.publishing import model_card, push_to_hub
 
 RESULT = {"iterations": 2, "test": {"before": {"lexical/meteor": 0.25}, "after": {"lexical/meteor": 0.5, "a/b": None}}}
 PROVENANCE = {"versions": {"torch": "9.9"}, "turn_marker": "<EOU>", "git": {"package": {"commit": "c0ffee"}}}

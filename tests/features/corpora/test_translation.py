@@ -8,7 +8,13 @@ import pytest
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.translation import WMT16, IWSLT2017EnDe, WMT14ProcessedEnDe, WMT16NewsOnly, find_parallel_files
+from rl4dialog.features.corpora.translation import (
+    WMT16,
+    IWSLT2017EnDe,
+    WMT14ProcessedEnDe,
+    WMT16NewsOnly,
+    find_parallel_files,
+)
 
 Write = Callable[[dict[str, Any]], Path]
 

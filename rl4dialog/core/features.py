@@ -1,0 +1,102 @@
+"""What a feature or an installed plugin adds to the core, and how it is found.
+
+Features of the toolkit are the packages in ``rl4dialog/features/``, each with a ``FEATURE``. An installed plugin names
+its own under the entry-point group ``rl4dialog.plugins``, as ``my_package:FEATURE``. Where it names a module alone, this
+is imported when a config is read, and registers what it has. Finding a feature should import nothing that is heavy.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import logging
+import pkgutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rl4dialog.core.yaml_loader import packaged_yaml
+
+_logger = logging.getLogger(__name__)
+_OURS = "rl4dialog.features"
+ENTRY_POINT_GROUP = "rl4dialog.plugins"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What is added to the core. Objects are named as ``"module:Name"``, and imported on first use.
+
+    Args:
+        about: What it is, as a phrase.
+        ids: Components by kind and id, as in ``catalog.yaml``.
+        needs: Names of the features that it imports.
+        commands: Module of its commands, whose texts are in a file of the same name with ``.yaml``.
+        moved: New names of its modules, by earlier ones that can still be imported.
+    """
+
+    about: str
+    ids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    needs: Sequence[str] = ()
+    commands: str | None = None
+    moved: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def command_texts(self) -> dict[str, dict[str, Any]]:
+        """Texts of its commands, by group and name."""
+        spec = importlib.util.find_spec(self.commands) if self.commands else None
+        return packaged_yaml(Path(spec.origin).with_suffix(".yaml")) if spec and spec.origin else {}
+
+
+@functools.cache
+def features() -> dict[str, Feature]:
+    """Features of the toolkit and those of installed plugins, by name; one that cannot be loaded is only a warning."""
+    paths = importlib.import_module(_OURS).__path__
+    names = sorted(each.name for each in pkgutil.iter_modules(paths))
+    found = {name: importlib.import_module(f"{_OURS}.{name}").FEATURE for name in names}
+    for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            if entry_point.attr and isinstance(plugin := entry_point.load(), Feature):
+                found[entry_point.name] = plugin
+        except Exception as error:
+            _logger.warning("plugin %s could not be loaded: %s: %s", entry_point.name, type(error).__name__, error)
+    return found
+
+
+def with_features(ids: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The core's components and those of the features, by kind and id."""
+    found = {kind: dict(of_kind) for kind, of_kind in ids.items()}
+    for feature in features().values():
+        for kind, of_kind in feature.ids.items():
+            found.setdefault(kind, {}).update(of_kind)
+    return found
+
+
+class _Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports modules of features by their earlier names: the same module, which is not executed again."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        is_ours = name.startswith("rl4dialog.") and not name.startswith(_OURS)
+        known = is_ours and any(name in feature.moved for feature in features().values())
+        return importlib.machinery.ModuleSpec(name, self) if known else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        (new,) = {feature.moved[spec.name] for feature in features().values() if spec.name in feature.moved}
+        module = importlib.import_module(new)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = module.__spec__.loader_state if module.__spec__ else None
+
+
+def find_moved() -> None:
+    """Let modules be imported by earlier names, after all other finders."""
+    if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
+        sys.meta_path.append(_Moved())
