@@ -36,6 +36,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.experiments.own_process import RESUMED, run_command, train_arguments
 from rl4dialog.functional.advantages import CreditRule, Episodes, group_advantages, leave_one_out_advantages
 from rl4dialog.functional.replies import Replies
+from rl4dialog.functional.statistics import bootstrap_intervals
 from rl4dialog.inference.loading import LoadedPolicy, find_checkpoint, load_policy
 from rl4dialog.rollouts.conversing import Begun
 from rl4dialog.rollouts.talk import Talk
@@ -79,7 +80,8 @@ class Size:
     overrides: tuple[str, ...] = ()
 
 
-SMALL = Size((0,), (2, 6), ("critic",), 256, 100, 16, ("warm_start.n_epochs=2",))
+# For as many continuations, many states tell more than many continuations of each.
+SMALL = Size((0,), (2, 6), ("critic",), 512, 800, 4, ("warm_start.n_epochs=3",))
 
 
 @dataclass(frozen=True)
@@ -259,16 +261,25 @@ def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.n
 
 
 def statistics(estimated: np.ndarray, returns: np.ndarray) -> dict[str, float]:
-    """Correlation and mean squared error of estimates (n,) with true advantages from returns (n, 2, k)."""
-    means, noises = returns.mean(axis=2), returns.var(axis=2, ddof=1) / returns.shape[2]
-    true, noise = means[:, 1] - means[:, 0], float(noises.sum(axis=1).mean())
-    spread = max(float(true.var(ddof=1)) - noise, 1e-12)
-    covariance = float(np.cov(estimated, true)[0, 1])
-    deviation = float(estimated.std(ddof=1))
+    """Correlation and mean squared error of estimates (n,) with true advantages from returns (n, 2, k).
+
+    The correlation has a 95 % interval over states; it is NaN where the truth does not vary beyond its own noise.
+    """
+    means, noises = returns.mean(axis=2), returns.var(axis=2, ddof=1).sum(axis=1) / returns.shape[2]
+    true = means[:, 1] - means[:, 0]
+
+    def correlation(states: np.ndarray) -> float:
+        (spread, both), (_, own) = np.cov(true[states], estimated[states])
+        spread -= noises[states].mean()
+        return float(both / (spread * own) ** 0.5) if spread > 0 and own > 0 else math.nan
+
+    (interval,) = bootstrap_intervals(lambda states: [correlation(states)], len(true), n_resamples=200)
     return {
-        "correlation": covariance / (deviation * spread**0.5) if deviation else 0.0,
-        "error": float(((estimated - true) ** 2).mean()) - noise,
-        "variance of the truth": spread,
+        "correlation": correlation(np.arange(len(true))),
+        "correlation/low": interval.low,
+        "correlation/high": interval.high,
+        "error": float(((estimated - true) ** 2).mean() - noises.mean()),
+        "variance of the truth": float(true.var(ddof=1) - noises.mean()),
     }
 
 
@@ -355,9 +366,12 @@ def show(name: str, found: Mapping[str, Any]) -> None:
         columns["gradient variance"] = "variance of the gradient (to go, by turn: 1)"
     table = Table("estimator", *columns.values(), box=table_style(console), pad_edge=False)
     for estimator, row in rows.items():
+        cells = {key: f"{row[key]:.3f}" for key in columns}
+        cells["correlation"] += f" [{row['correlation/low']:.2f}, {row['correlation/high']:.2f}]"
         if has_gradients:
-            row = row | {"gradient variance": row["gradient variance"] / rows["to go, by turn"]["gradient variance"]}
-        table.add_row(estimator, *(f"{row[key]:.3f}" for key in columns))
+            relative = row["gradient variance"] / rows["to go, by turn"]["gradient variance"]
+            cells["gradient variance"] = f"{relative:.3f}"
+        table.add_row(estimator, *cells.values())
     console.print(table)
 
 
@@ -375,9 +389,13 @@ def plot(scripted: Mapping[str, Any], found: Mapping[int, Any], size: Size, outp
         for kind, marker in zip(size.kinds, "osd", strict=False):
             for lambda_, shade in ((0.9, "black"), (1.0, "gray")):
                 names = [f"{kind} after {n}, lambda {lambda_:g}" for n in size.critics]
-                each = [of_stage["estimators"][name]["correlation"] for name in names]
-                axes.plot([*of_stage["games of critics"].values()], each, color=shade, marker=marker)
-                axes.lines[-1].set_label(f"{kind}, λ {lambda_:g}")
+                each, low, high = (
+                    np.array([of_stage["estimators"][name][f"correlation{end}"] for name in names])
+                    for end in ("", "/low", "/high")
+                )
+                of_kind = [*of_stage["games of critics"].values()]
+                look = {"color": shade, "marker": marker, "label": f"{kind}, λ {lambda_:g}"}
+                axes.errorbar(of_kind, each, (each - low, high - each), capsize=2, **look)
         axes.set(xscale="log", xlabel="games that the critic has seen", title=f"policy after {stage} iterations")
     for axes in all_axes[:2]:
         axes.legend(fontsize="x-small")
