@@ -42,7 +42,7 @@ from rl4dialog.rollouts.conversing import Begun
 from rl4dialog.rollouts.talk import Talk
 from rl4dialog.runs.plots import plain_figure, read_iterations, save_figure
 from rl4dialog.runs.run_folder import is_complete
-from rl4dialog.runs.summary import table_style
+from rl4dialog.runs.summary import format_number, table_style
 from rl4dialog.tasks.guess_what import (
     GUESSES,
     MAX_TURNS,
@@ -366,8 +366,9 @@ def show(name: str, found: Mapping[str, Any]) -> None:
         columns["gradient variance"] = "variance of the gradient (to go, by turn: 1)"
     table = Table("estimator", *columns.values(), box=table_style(console), pad_edge=False)
     for estimator, row in rows.items():
-        cells = {key: f"{row[key]:.3f}" for key in columns}
-        cells["correlation"] += f" [{row['correlation/low']:.2f}, {row['correlation/high']:.2f}]"
+        cells = {key: format_number(row[key]) for key in columns}
+        interval = (format_number(row[f"correlation/{end}"]) for end in ("low", "high"))
+        cells["correlation"] += f" [{', '.join(interval)}]"
         if has_gradients:
             relative = row["gradient variance"] / rows["to go, by turn"]["gradient variance"]
             cells["gradient variance"] = f"{relative:.3f}"
@@ -390,7 +391,7 @@ def plot(scripted: Mapping[str, Any], found: Mapping[int, Any], size: Size, outp
             for lambda_, shade in ((0.9, "black"), (1.0, "gray")):
                 names = [f"{kind} after {n}, lambda {lambda_:g}" for n in size.critics]
                 each, low, high = (
-                    np.array([of_stage["estimators"][name][f"correlation{end}"] for name in names])
+                    np.array([of_stage["estimators"][name][f"correlation{end}"] for name in names], dtype=float)
                     for end in ("", "/low", "/high")
                 )
                 of_kind = [*of_stage["games of critics"].values()]
