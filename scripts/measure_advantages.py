@@ -382,7 +382,7 @@ def plot(scripted: Mapping[str, Any], found: Mapping[int, Any], size: Size, outp
     for axes, of_player in zip(all_axes, (scripted, *found.values()), strict=True):
         rows = of_player["estimators"]
         for i, name in enumerate(name for name in rows if "critic" not in name):
-            axes.axhline(rows[name]["correlation"], color=f"C{i}", linestyle="--", label=name)
+            axes.axhline(rows[name]["correlation"] or math.nan, color=f"C{i}", linestyle="--", label=name)
     exact = [scripted["estimators"][f"exact critic, lambda {lambda_:g}"]["correlation"] for lambda_ in LAMBDAS]
     all_axes[0].plot(LAMBDAS, exact, color="black", marker="o", label="exact critic")
     all_axes[0].set(title="scripted player", xlabel="λ", ylabel="correlation with the true advantage")
