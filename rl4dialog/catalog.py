@@ -5,13 +5,10 @@ Where each one lives is in ``catalog.yaml``, or in the feature that brings it, i
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from rl4dialog.core.features import with_features
+from rl4dialog.core.features import all_ids
 from rl4dialog.core.registry import Registry
-from rl4dialog.core.yaml_loader import packaged_yaml
 
-_IDS = with_features(packaged_yaml(Path(__file__).with_suffix(".yaml")))
+_IDS = all_ids()
 
 DataPoolRegistry = Registry(
     "datapool", _IDS["datapool"], constructor="prepare", provided=("split", "render_chat", "world", "build_pool")

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from rl4dialog.commands.list import REGISTRIES
 from rl4dialog.commands.options import Command
 from rl4dialog.commands.parser import COMMANDS, make_parser
-from rl4dialog.core.config import KINDS
+from rl4dialog.core.config import kinds
 from rl4dialog.core.config_blocks import block_of
 from rl4dialog.core.registry import Registry
 
@@ -69,7 +69,7 @@ def _components(kind: str, registry: Registry) -> Iterator[str]:
 
 def schema_page() -> str:
     """Markdown with a table for each block of the YAML, for all kinds of runs, in the order of the schema."""
-    sections = [f"## {path or 'Top level'}\n\n{_table(fields)}" for path, fields in _blocks(KINDS, "")]
+    sections = [f"## {path or 'Top level'}\n\n{_table(fields)}" for path, fields in _blocks(kinds(), "")]
     return "\n\n".join([_YAML_HEAD, *sections]) + "\n"
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rl4dialog.core.config import ON_POLICY, OnPolicyConfig, load_config
+from rl4dialog.core.config import OnPolicyConfig, load_config
+from rl4dialog.core.features import all_ids
 from rl4dialog.core.files import write_json
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.training.building.components import check_components
@@ -42,7 +43,7 @@ def test_on_policy_configs_switch_to_every_algorithm_by_one_key():
             shapes[keys, config.alg.id, config.policy_id, partner, config.env.n_envs] = path
     assert len(shapes) > 20
     for path in shapes.values():
-        for id in ON_POLICY:
+        for id in all_ids()["algorithm"]:
             config = load_config(path, [f"alg.id={id}"])
             check_components(config)
             refuse_useless(config)

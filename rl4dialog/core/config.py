@@ -6,6 +6,7 @@ the kind reads attributes of the config instead of comparing ids.
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -38,7 +39,9 @@ from rl4dialog.core.config_blocks import (
 )
 from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
+from rl4dialog.core.features import all_ids
 from rl4dialog.core.files import CONFIG_FILE
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.run_format import config_of, naming_writer
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml, shipped_path
@@ -224,6 +227,10 @@ class PolicyRunConfig(TextConfig):
 class OnPolicyConfig(PolicyRunConfig):
     """Config of a reinforcement learning run, in which the policy is trained on its own replies."""
 
+    trainee = "rl4dialog.training.policy_trainee:OnPolicyTrainee"
+    check = "rl4dialog.training.building.components:check_on_policy"
+    plan = "rl4dialog.training.plan:text_rows"
+    shipped = "small_talk/gpt2_{id}"
     has_rollouts = True
     alg: OnPolicyAlgConfig
     """Algorithm, KL penalty and policy."""
@@ -231,6 +238,10 @@ class OnPolicyConfig(PolicyRunConfig):
     """Reward to increase in training. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
     env: EnvConfig
     """Environments. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
+
+    @classmethod
+    def claims(cls, given: Mapping[str, Any]) -> bool:
+        return is_text(given)
 
     @model_validator(mode="after")
     def _minibatch_fits_iteration(self) -> OnPolicyConfig:
@@ -246,10 +257,21 @@ class OnPolicyConfig(PolicyRunConfig):
 class OfflineConfig(PolicyRunConfig):
     """Config of a run that learns from logged conversations."""
 
+    trainee = "rl4dialog.training.policy_trainee:OfflineTrainee"
+    check = "rl4dialog.training.building.components:check_offline"
+    plan = "rl4dialog.training.plan:text_rows"
+    shipped = "random_walks/llama_{id}"
     has_rollouts = False
     not_logged = ("log_infos", "info_fns")
     alg: OfflineAlgConfig
     """Algorithm and policy."""
+
+    @classmethod
+    def claims(cls, given: Mapping[str, Any]) -> bool:
+        id, alg, ids = id_of(given, "alg"), given.get("alg"), all_ids()
+        # A custom algorithm that learns from rollouts has a KL penalty.
+        has_none = isinstance(alg, Mapping) and bool(alg.get("policy")) and alg.get("kl_div") is None
+        return is_text(given) and (id in ids["offline algorithm"] or (has_none and id not in (None, *ids["algorithm"])))
 
     @property
     def uses_reward(self) -> bool:
@@ -265,10 +287,18 @@ class OfflineConfig(PolicyRunConfig):
 class SupervisedConfig(TextConfig):
     """Config of a supervised fine-tuning run on the references."""
 
+    trainee = "rl4dialog.training.epoch_trainee:SupervisedTrainee"
+    check = "rl4dialog.training.building.components:check_supervised"
+    plan = "rl4dialog.training.plan:text_rows"
+    shipped = "small_talk/gpt2_supervised"
     has_rollouts = False
     not_logged = ("log_infos", "info_fns", "conversations")
     alg: SupervisedAlgConfig
     """Model and fine-tuning settings."""
+
+    @classmethod
+    def claims(cls, given: Mapping[str, Any]) -> bool:
+        return is_text(given) and id_of(given, "alg") == "supervised"
 
     @property
     def model_name(self) -> str:
@@ -315,6 +345,10 @@ class RewardModelAlgConfig(AlgConfig):
 class RewardModelConfig(RunConfig):
     """Config of a run that trains a reward model on judgements of replies or dialogues."""
 
+    trainee = "rl4dialog.training.reward_model.trainee:RewardModelTrainee"
+    check = "rl4dialog.training.building.components:check_reward_model"
+    plan = "rl4dialog.training.plan:reward_model_rows"
+    shipped = "ratings/small_talk"
     has_rollouts = False
     not_logged = ("log_infos", "info_fns", "conversations")
     alg: RewardModelAlgConfig
@@ -325,6 +359,10 @@ class RewardModelConfig(RunConfig):
     """Judged replies or dialogues."""
     train_evaluation: BatchedEvaluationConfig
     """Evaluations and checkpoints."""
+
+    @classmethod
+    def claims(cls, given: Mapping[str, Any]) -> bool:
+        return is_text(given) and id_of(given, "alg") == "reward_model"
 
     @model_validator(mode="before")
     @classmethod
@@ -375,6 +413,10 @@ class TurnLevelEvaluationConfig(TrainEvaluationConfig):
 class TurnLevelConfig(RunConfig):
     """Config of a stable-baselines3 or sb3-contrib run in an environment with plain gymnasium spaces."""
 
+    trainee = "rl4dialog.training.turn_level.trainee:TurnLevelTrainee"
+    check = "rl4dialog.training.turn_level.environments:check_turn_level"
+    plan = "rl4dialog.training.plan:turn_level_rows"
+    shipped = "town_guide/{id}"
     has_rollouts = True
     not_logged = ("log_infos", "info_fns", "conversations")
     alg: TurnLevelAlgConfig
@@ -407,40 +449,47 @@ class TurnLevelConfig(RunConfig):
     """Training length, evaluations and checkpoints."""
 
     @classmethod
+    def claims(cls, given: Mapping[str, Any]) -> bool:
+        return not is_text(given)
+
+    @classmethod
     def selected_by(cls, given: Mapping[str, Any]) -> str | None:
         return f"env.id: {id_of(given, 'env')}"
 
 
-KINDS = (OnPolicyConfig, OfflineConfig, SupervisedConfig, RewardModelConfig, TurnLevelConfig)
-
-OFFLINE = ("awac", "bc", "chai", "cql", "decision_transformer", "filtered_bc", "ilql", "mc_returns", "psi_learning")
-"""Ids of the toolkit's algorithms that learn from logged conversations."""
-ON_POLICY = ("a2c", "grpo", "nlpo", "ppo", "reinforce", "rloo", "trpo")
-"""Ids of the toolkit's algorithms that learn from rollouts of text."""
-OF_ONE_KIND: dict[str, type[RunConfig]] = {"supervised": SupervisedConfig, "reward_model": RewardModelConfig}
-OF_ONE_KIND |= {**dict.fromkeys(OFFLINE, OfflineConfig), **dict.fromkeys(ON_POLICY, OnPolicyConfig)}
-"""Ids of the toolkit's algorithms for language models, with their kind of run."""
 _OPENRL = {"critic_lr", "episode_length", "num_mini_batch", "ppo_epoch", "reward_class", "use_adv_normalize"}
 _OPENRL |= {"use_share_model", "use_valuenorm", "vec_info_class", "wandb_entity"}
 
 
+def is_text(given: Mapping[str, Any]) -> bool:
+    """Whether a config as written is of a run on text."""
+    return id_of(given, "env") in (None, TEXT_GENERATION)
+
+
+@functools.cache
+def kinds() -> tuple[type[RunConfig], ...]:
+    """All kinds of runs, first that of reinforcement learning on text."""
+    return tuple(import_object(entry) for entry in all_ids()["kind of run"].values())
+
+
 def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
     """Return the kind of a config that has not been validated yet."""
-    if id_of(config, "env") not in (None, TEXT_GENERATION):
-        return TurnLevelConfig
-    id, alg = id_of(config, "alg"), config.get("alg")
-    # A custom algorithm that learns from rollouts has a KL penalty.
-    is_offline = id is not None and isinstance(alg, Mapping) and alg.get("policy") and alg.get("kl_div") is None
-    return OF_ONE_KIND.get(id or "", OfflineConfig if is_offline else OnPolicyConfig)
+    return next(kind for kind in reversed(kinds()) if kind.claims(config))
+
+
+def is_of_text(id: str) -> bool:
+    """Whether an id of the toolkit is that of an algorithm for language models."""
+    return id in all_ids()["algorithm"] or kind_of({"alg": {"id": id}}) is not kinds()[0]
 
 
 def start_from(id: str) -> str:
     """Advice to begin with a shipped config of an algorithm."""
-    shipped = {"supervised": "small_talk/gpt2_supervised", "reward_model": "ratings/small_talk"}
-    shipped |= {each: f"random_walks/llama_{each}" for each in OFFLINE}
-    shipped |= {each: f"small_talk/gpt2_{each}" for each in ON_POLICY}
-    path = Path(f"task_configs/{shipped.get(id, f'town_guide/{id}')}.yml")
-    return f"start from {path if shipped_path(path).exists() else 'task_configs/cart_pole/ppo.yml'}"
+    (own,) = [kind for kind in kinds()[1:] if kind.claims({"alg": {"id": id}})] or [None]
+    candidates = [
+        kind.shipped.format(id=id) for kind in kinds() if own in (None, kind) and (own or "{" in kind.shipped)
+    ]
+    paths = (Path(f"task_configs/{each}.yml") for each in candidates)
+    return f"start from {next((p for p in paths if shipped_path(p).exists()), 'task_configs/cart_pole/ppo.yml')}"
 
 
 def text_config(config: RunConfig) -> TextConfig:
@@ -510,7 +559,7 @@ def _describe(problem: Any, config: Mapping[str, Any]) -> str:
         block, of_kind = _block_at(run, parents), run.selected_by(config)
         prefix = f"{_dotted(parents)}: " if parents else ""
         if block is not None and of_kind is not None:
-            of_others = (getattr(_block_at(other, parents), "model_fields", ()) for other in KINDS)
+            of_others = (getattr(_block_at(other, parents), "model_fields", ()) for other in kinds())
             if kind == "extra_forbidden" and any(key in names for names in of_others):
                 return f"{prefix}the key {key!r} has no meaning with {of_kind}"
             if issubclass(block, OfAKind) and key in block.own_keys():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
@@ -465,8 +466,16 @@ class Switch:
 
 
 class RunConfig(OfAKind):
-    """Config of a complete run."""
+    """Config of a complete run; a subclass is a kind of run, listed as ``kind of run`` in a ``catalog.yaml``."""
 
+    trainee: ClassVar[str]
+    """The :class:`~rl4dialog.training.trainee.Trainee` of this kind, as ``"module:Name"``."""
+    check: ClassVar[str]
+    """Function that checks ids and arguments before anything is loaded, as ``"module:name"``."""
+    plan: ClassVar[str]
+    """Function that yields the rows of the plan, as ``"module:name"``."""
+    shipped: ClassVar[str]
+    """A shipped config of this kind, in which ``{id}`` is an algorithm."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
     not_logged: ClassVar[Sequence[str]] = ()
@@ -497,6 +506,11 @@ class RunConfig(OfAKind):
     def warnings(self) -> list[str]:
         """One line for each key that is ignored, set to a default or interpreted differently than in RL4LMs."""
         return self._warnings
+
+    @classmethod
+    @abstractmethod
+    def claims(cls, given: Mapping[str, Any]) -> bool:
+        """Whether a config as written is of this kind. That of reinforcement learning on text takes what is left."""
 
     @classmethod
     def selected_by(cls, given: Mapping[str, Any]) -> str | None:

@@ -1,8 +1,8 @@
 """What a feature or an installed plugin adds to the core, and how it is found.
 
-Features of the toolkit are the packages in ``rl4dialog/features/``, each with a ``FEATURE``. An installed plugin names
-its own under the entry-point group ``rl4dialog.plugins``, as ``my_package:FEATURE``. Where it names a module alone, this
-is imported when a config is read, and registers what it has. Finding a feature should import nothing that is heavy.
+The toolkit's features are the packages in ``rl4dialog/features/``, each with a ``FEATURE``. An installed plugin names
+its own under the entry-point group ``rl4dialog.plugins``, as ``my_package:FEATURE``. If it names a module alone, it is
+imported when a config is read, and registers what it has. Finding a feature should import nothing that is heavy.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ def features() -> dict[str, Feature]:
     return found
 
 
-def with_features(ids: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+@functools.cache
+def all_ids() -> dict[str, dict[str, Any]]:
     """The core's components and those of the features, by kind and id."""
-    found = {kind: dict(of_kind) for kind, of_kind in ids.items()}
+    found: dict[str, dict[str, Any]] = packaged_yaml(Path(__file__).parents[1] / "catalog.yaml")
     for feature in features().values():
         for kind, of_kind in feature.ids.items():
             found.setdefault(kind, {}).update(of_kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from rl4dialog.core.config import (
 )
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.registry import import_object
 from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.vectorize import worker_count
 from rl4dialog.policies.architecture_check import examine
@@ -68,7 +69,7 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     refuse_useless(config)
     table = Table(title="Plan", show_header=False)
     try:
-        for row in _ROWS[type(config)](config):
+        for row in import_object(config.plan)(config):
             table.add_row(*row)
     except NotEnoughMemory:
         (console or Console()).print(table)  # which says for what
@@ -87,7 +88,7 @@ class _Outline(Assembly):
             return language_model_without_weights(self.config.model_name, *fit, auto_class)
 
 
-def _text_rows(config: TextConfig) -> Rows:
+def text_rows(config: TextConfig) -> Rows:
     if isinstance(config, OnPolicyConfig) and (critic := find_initial_critic(config)) is not None:
         yield "initial critic", f"of iteration {critic.iteration} in {config.alg.policy.args.critic_from}"
     parts = _Outline(config, trains_classifier=False)
@@ -229,7 +230,7 @@ def _offline_rows(config: OfflineConfig, parts: Assembly) -> Rows:
         yield "parameters of the Q heads", f"{n_heads * n_head:,}: {n_heads} of {n_head:,}, lagging copies included"
 
 
-def _reward_model_rows(config: RewardModelConfig) -> Rows:
+def reward_model_rows(config: RewardModelConfig) -> Rows:
     data, tokenizer, max_length = build_judgements(config)
     pool = data.pools["train"]
     assert isinstance(pool, JudgedTexts)
@@ -250,7 +251,7 @@ def _reward_model_rows(config: RewardModelConfig) -> Rows:
     yield "epochs", f"{config.n_iters}"
 
 
-def _turn_level_rows(config: TurnLevelConfig) -> Rows:
+def turn_level_rows(config: TurnLevelConfig) -> Rows:
     _check_env(config)
     algorithm = build_turn_level_algorithm(config)
     algorithm.env.close()
@@ -286,12 +287,3 @@ def _check_env(config: TurnLevelConfig) -> None:
         raise ConfigError(f"env.id: {config.env.id} {what}: {error}") from error
     finally:
         envs.close()
-
-
-_ROWS: dict[type[RunConfig], Callable[[Any], Rows]] = {
-    OnPolicyConfig: _text_rows,
-    OfflineConfig: _text_rows,
-    SupervisedConfig: _text_rows,
-    RewardModelConfig: _reward_model_rows,
-    TurnLevelConfig: _turn_level_rows,
-}

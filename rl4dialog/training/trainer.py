@@ -29,13 +29,6 @@ from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.trainee import Trainee
 
 SPLITS = ("val", "test")
-_TRAINEES = {
-    "OnPolicyConfig": "rl4dialog.training.policy_trainee:OnPolicyTrainee",
-    "OfflineConfig": "rl4dialog.training.policy_trainee:OfflineTrainee",
-    "SupervisedConfig": "rl4dialog.training.epoch_trainee:SupervisedTrainee",
-    "RewardModelConfig": "rl4dialog.training.reward_model.trainee:RewardModelTrainee",
-    "TurnLevelConfig": "rl4dialog.training.turn_level.trainee:TurnLevelTrainee",
-}
 
 
 class Trainer:
@@ -77,7 +70,7 @@ class Trainer:
             "run_folder": tracker.run_folder if tracker is not None else None,
         }
         self._configured = ConfiguredCallbacks(build_callbacks(config, toolkit))
-        self.trainee: Trainee = import_object(_TRAINEES[type(config).__name__])(config, tracker, checkpoint)
+        self.trainee: Trainee = import_object(config.trainee)(config, tracker, checkpoint)
         self._before = self._resume(checkpoint) if checkpoint is not None else None
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation] | None:

@@ -9,8 +9,6 @@ from runs import DENSE_REWARD, SHORT, contents, make_config, run_folder, train, 
 
 import rl4dialog
 from rl4dialog import cli
-from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry
-from rl4dialog.core.config import OFFLINE, ON_POLICY
 
 OF_REPLIES = ("chai", "ilql_of_replies", "cql_of_replies", "mc_returns_of_replies")
 
@@ -98,11 +96,6 @@ def test_changed_log_is_refused_on_resume(tmp_path, capsys):
     )
     assert train(tmp_path, more, "--resume") == 2
     assert "error: " in (printed := capsys.readouterr().err) and "Traceback" not in printed
-
-
-def test_ids_in_the_schema_are_those_of_the_catalog():
-    assert set(OfflineAlgorithmRegistry.ids()) == set(OFFLINE)
-    assert set(AlgorithmRegistry.ids()) == set(ON_POLICY)
 
 
 GUIDANCE = "alg__policy__args__guidance"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ from rl4dialog.core.config import (
     RunConfig,
     SupervisedConfig,
     TextConfig,
-    TurnLevelConfig,
 )
 from rl4dialog.core.config_blocks import ComponentConfig, inner_component
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.plugins import load_entry_points, load_imports
+from rl4dialog.core.registry import import_object
 from rl4dialog.data.judged_texts import JudgedTexts
 from rl4dialog.data.mixture import Mixture, PoolShare, checked_pools
 from rl4dialog.functional.distributed import n_processes
@@ -38,7 +38,7 @@ from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.processes import refuse_deepspeed
 from rl4dialog.training.reward_model.models import check_model_names
 from rl4dialog.training.supervised import IGNORED_ARGS, check_training_args, warm_start_args
-from rl4dialog.training.turn_level.environments import check_fits, check_turn_level
+from rl4dialog.training.turn_level.environments import check_fits
 
 
 def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool = False) -> None:
@@ -90,7 +90,7 @@ _POLICIES = {
 }
 
 
-def _check_offline(config: OfflineConfig) -> None:
+def check_offline(config: OfflineConfig) -> None:
     id, policy_id = config.alg.id, config.alg.policy.id
     if id in catalog.AlgorithmRegistry and id not in catalog.OfflineAlgorithmRegistry:
         raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")
@@ -129,7 +129,7 @@ def check_components(config: RunConfig) -> None:
         catalog.InfoFnRegistry.check(component.id, component.args, f"logging.info_fns[{i}].args")
         if component.id in (each.id for each in config.logging.info_fns[:i]):
             raise ConfigError(f"logging.info_fns[{i}]: {component.id} is listed twice; remove one")
-    _CHECKS[type(config)](config)
+    import_object(config.check)(config)
     for message, level in conditions_met(config).items():
         if level == "error":
             raise ConfigError(message)
@@ -178,14 +178,14 @@ def _check_text(config: TextConfig) -> None:
         build_post_processor(block)
 
 
-def _check_supervised(config: SupervisedConfig) -> None:
+def check_supervised(config: SupervisedConfig) -> None:
     _check_text(config)
     if config.lora is not None:
         check_settings(config.lora)
     _check_epochs(config, config.training_args)
 
 
-def _check_reward_model(config: RewardModelConfig) -> None:
+def check_reward_model(config: RewardModelConfig) -> None:
     _check_pool(config.datapool, for_reward_model=True)
     check_model_names(config)
     _check_epochs(config, config.alg.training_args)
@@ -199,7 +199,7 @@ def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: d
     config.warnings.extend(f"alg.training_args.{name} has no effect here and is ignored" for name in ignored)
 
 
-def _check_on_policy(config: OnPolicyConfig) -> None:
+def check_on_policy(config: OnPolicyConfig) -> None:
     run = f"env.id: {config.env.id}"
     check_fits("alg.id", config.alg.id, catalog.AlgorithmRegistry, catalog.TurnAlgorithmRegistry, run)
     check_fits("alg.policy.id", config.alg.policy.id, catalog.PolicyRegistry, catalog.TurnPolicyRegistry, run)
@@ -210,12 +210,3 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
     if config.env.n_envs % n_processes() == 0:
         algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
     policy.check_arguments({**own_policy_args(config), "lora": config.lora})
-
-
-_CHECKS: dict[type[RunConfig], Callable[[Any], None]] = {
-    OnPolicyConfig: _check_on_policy,
-    OfflineConfig: _check_offline,
-    SupervisedConfig: _check_supervised,
-    RewardModelConfig: _check_reward_model,
-    TurnLevelConfig: check_turn_level,
-}

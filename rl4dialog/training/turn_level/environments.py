@@ -15,7 +15,7 @@ from sb3_contrib.common.maskable.utils import is_masking_supported
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog import catalog
-from rl4dialog.core.config import OF_ONE_KIND, TURN_GOALS, TurnLevelConfig, start_from
+from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig, is_of_text, start_from
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, RL4DialogError, raised
 from rl4dialog.core.protocols import Partner
@@ -170,7 +170,7 @@ def _check_blocks(config: TurnLevelConfig, run: str) -> None:
 
 def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
     """Check that an algorithm or a policy is not one of another kind of run, which has another registry."""
-    if id not in registry and (id in other or (key == "alg.id" and id in OF_ONE_KIND)):
+    if id not in registry and (id in other or (key == "alg.id" and is_of_text(id))):
         another = f", or {start_from(id)}" if key == "alg.id" else ""
         raise ConfigError(f"{key}: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}{another}")
 

@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 
 from rl4dialog import catalog
 from rl4dialog.core.arguments import parameters_of
-from rl4dialog.core.config import KINDS
+from rl4dialog.core.config import kinds
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.registry import Registry
 from rl4dialog.runs.trust import outside, refuse_code, remember
@@ -156,7 +156,7 @@ def _all_arguments():
                 is_open = parameter.kind is parameter.VAR_KEYWORD
                 if name not in registry.provided and not is_open and _can_be_text(parameter.annotation):
                     yield id, name
-    for kind in KINDS:
+    for kind in kinds():
         yield from ((kind.__name__, name) for name, of in _fields(kind, set()) if _can_be_text(of))
     for field in dataclasses.fields(TrainingArguments):
         if _can_be_text(field.type):

@@ -1,6 +1,7 @@
 """The trainer, transformers' trainer without side effects, and the plan."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,21 +11,29 @@ from rich.console import Console
 from runs import make_config
 from tiny import make_gpt2
 
-from rl4dialog.core.config import KINDS, parse_config
+from rl4dialog.core.config import kinds, parse_config
 from rl4dialog.core.errors import CheckpointError
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.run_format import FORMAT, KEY
+from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.training import memory
-from rl4dialog.training import plan as plan_module
 from rl4dialog.training import trainer as module
-from rl4dialog.training.building import components
 from rl4dialog.training.plan import print_plan
 from rl4dialog.training.resumable_trainer import pad_labelled_texts, unchanged
 from rl4dialog.training.tiny_bert import train_tokenizer
+from rl4dialog.training.trainee import Trainee
 
 
 def test_every_kind_of_run_has_its_trainee_checks_and_plan():
-    assert set(KINDS) == components._CHECKS.keys() == plan_module._ROWS.keys()
-    assert {kind.__name__ for kind in KINDS} == module._TRAINEES.keys()
+    for kind in kinds():
+        assert issubclass(import_object(kind.trainee), Trainee)
+        assert callable(import_object(kind.check)) and callable(import_object(kind.plan))
+
+
+def test_a_config_is_of_one_kind_beside_reinforcement_learning_on_text_which_takes_what_is_left():
+    configs = [load_yaml(path) for path in (Path(__file__).parents[3] / "task_configs").glob("*/*_*.yml")]
+    claimed = [[kind for kind in kinds()[1:] if kind.claims(config)] for config in configs]
+    assert max(map(len, claimed)) == 1 and {kind for (kind,) in filter(None, claimed)} == {*kinds()[1:]}
 
 
 @pytest.mark.parametrize("training", [True, False])
