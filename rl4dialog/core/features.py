@@ -1,8 +1,8 @@
 """What a feature or an installed plugin adds to the core, and how it is found.
 
-Features of the toolkit are the packages in ``rl4dialog/features/``, each with a ``FEATURE``. An installed plugin names
-its own under the entry-point group ``rl4dialog.plugins``, as ``my_package:FEATURE``. Where it names a module alone, this
-is imported when a config is read, and registers what it has. Finding a feature should import nothing that is heavy.
+The toolkit's features are the packages in ``rl4dialog/features/``, each with a ``FEATURE``. An installed plugin names
+its own under the entry-point group ``rl4dialog.plugins``, as ``my_package:FEATURE``. If it names a module alone, it is
+imported when a config is read, and registers what it has. Finding a feature should import nothing that is heavy.
 """
 
 from __future__ import annotations
