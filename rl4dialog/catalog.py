@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rl4dialog.core.features import with_features
+from rl4dialog.core.features import features, merged
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.yaml_loader import packaged_yaml
 
-_IDS = with_features(packaged_yaml(Path(__file__).with_suffix(".yaml")))
+_IDS = merged(packaged_yaml(Path(__file__).with_suffix(".yaml")), *(each.ids for each in features().values()))
 
 DataPoolRegistry = Registry(
     "datapool", _IDS["datapool"], constructor="prepare", provided=("split", "render_chat", "world", "build_pool")
