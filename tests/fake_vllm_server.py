@@ -56,14 +56,15 @@ class VLLMServer:
         """Lose all weights, and load the initial ones."""
         size = {"max_model_len": self.max_model_len, "seed": 0, "gpu_memory_utilization": 0.3}
         modes = {"enable_sleep_mode": False, "logprobs_mode": "processed_logprobs", "enforce_eager": True}
-        with torch.random.fork_rng(devices=[]):
-            self.llm = fake_vllm.LLM(
-                self._folder, load_format="dummy", dtype="float32", tensor_parallel_size=1, **size, **modes
-            )
-        self.llm.module.load_state_dict(self._initial)
-        self.version, self.is_paused, self.is_open = "default", False, False
-        self.adapters = {}
-        self.n_restarts += 1
+        with self._lock:  # else, a request in another thread would meet weights that nobody has loaded yet
+            with torch.random.fork_rng(devices=[]):
+                self.llm = fake_vllm.LLM(
+                    self._folder, load_format="dummy", dtype="float32", tensor_parallel_size=1, **size, **modes
+                )
+            self.llm.module.load_state_dict(self._initial)
+            self.version, self.is_paused, self.is_open = "default", False, False
+            self.adapters = {}
+            self.n_restarts += 1
 
     def __enter__(self):
         return self
@@ -173,15 +174,16 @@ class VLLMServer:
         known = {field.name for field in dataclasses.fields(fake_vllm.SamplingParams)} - {"detokenize"}
         params = {name: body.pop(name) for name in known & body.keys()}
         assert body.pop("return_token_ids") and not self.is_paused
-        if (name := body.pop("model")) not in ("m", *self.adapters):
-            raise BadRequest(f"The model `{name}` does not exist.")
-        prompt = body.pop("prompt")
+        name, prompt = body.pop("model"), body.pop("prompt")
         assert body == NEUTRAL, "vLLM would take them from the model's generation_config.json"
         params["logit_bias"] = {int(id): bias for id, bias in (params["logit_bias"] or {}).items()}
-        with self._lock, self._adapted(name), torch.no_grad():
-            (output,) = self.llm.generate(
-                [{"prompt_token_ids": prompt}], [fake_vllm.SamplingParams(**params)], use_tqdm=False
-            )
+        with self._lock:
+            if name not in ("m", *self.adapters):
+                raise BadRequest(f"The model `{name}` does not exist.")
+            with self._adapted(name), torch.no_grad():
+                (output,) = self.llm.generate(
+                    [{"prompt_token_ids": prompt}], [fake_vllm.SamplingParams(**params)], use_tqdm=False
+                )
         (choice,) = output.outputs
         numbers = [of_token[id].logprob for id, of_token in zip(choice.token_ids, choice.logprobs, strict=True)]
         return {"choices": [{"token_ids": choice.token_ids, "logprobs": {"token_logprobs": numbers}}]}

@@ -1,7 +1,6 @@
 """Fixtures that stand in for what comes from outside: tiny BERTs and T5s of random weights, SPICE, the hub."""
 
 import sys
-from typing import Any
 
 import datasets
 import pytest
@@ -124,12 +123,9 @@ def spice_folder(tmp_path):
     return folder
 
 
-# Rows of each split, by id and configuration of a hub dataset.
-FakeHub = dict[tuple[str, str | None], dict[str, list[dict[str, Any]]]]
-
-
 @pytest.fixture
 def fake_hub(monkeypatch):
+    """Rows of each split, by id and configuration of a hub dataset."""
     tables = {}
 
     def load(id, split=None, name=None):

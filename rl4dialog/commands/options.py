@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.features import features
+from rl4dialog.core.features import features, merged
 from rl4dialog.core.feedback import check_feedback_file
 from rl4dialog.core.files import is_run
 from rl4dialog.core.yaml_loader import packaged_yaml
@@ -35,11 +35,10 @@ _EITHER = "pass either --run with a run folder, or --model with --config_path"
 
 SPLITS = ("train", "val", "test")
 Option = tuple[str, dict[str, Any]]
-GROUPS: dict[str, dict[str, dict[str, Any]]] = packaged_yaml(Path(__file__).with_name("commands.yaml"))
+GROUPS: dict[str, dict[str, dict[str, Any]]] = merged(
+    packaged_yaml(Path(__file__).with_name("commands.yaml")), *(each.command_texts for each in features().values())
+)
 """Texts of the commands, by group and name."""
-for _feature in features().values():
-    for _group, _texts in _feature.command_texts.items():
-        GROUPS.setdefault(_group, {}).update(_texts)
 MADE: dict[str, Command] = {}
 """The commands of the modules that were imported, by name."""
 write_verbatim = functools.partial(print, end="", flush=True)

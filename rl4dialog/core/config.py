@@ -484,7 +484,7 @@ def is_of_text(id: str) -> bool:
 
 def start_from(id: str) -> str:
     """Advice to begin with a shipped config of an algorithm."""
-    (own,) = [kind for kind in kinds()[1:] if kind.claims({"alg": {"id": id}})] or [None]
+    own = next((kind for kind in kinds()[1:] if kind.claims({"alg": {"id": id}})), None)
     candidates = [
         kind.shipped.format(id=id) for kind in kinds() if own in (None, kind) and (own or "{" in kind.shipped)
     ]

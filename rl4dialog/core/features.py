@@ -27,6 +27,8 @@ from rl4dialog.core.yaml_loader import packaged_yaml
 _logger = logging.getLogger(__name__)
 _OURS = "rl4dialog.features"
 ENTRY_POINT_GROUP = "rl4dialog.plugins"
+ATTRIBUTE = "FEATURE"
+"""Name of a feature in its package; other plugins are imported when a config is read."""
 
 
 @dataclass(frozen=True)
@@ -59,24 +61,30 @@ def features() -> dict[str, Feature]:
     """Features of the toolkit and those of installed plugins, by name; one that cannot be loaded is only a warning."""
     paths = importlib.import_module(_OURS).__path__
     names = sorted(each.name for each in pkgutil.iter_modules(paths))
-    found = {name: importlib.import_module(f"{_OURS}.{name}").FEATURE for name in names}
+    found = {name: getattr(importlib.import_module(f"{_OURS}.{name}"), ATTRIBUTE) for name in names}
     for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         try:
-            if entry_point.attr and isinstance(plugin := entry_point.load(), Feature):
-                found[entry_point.name] = plugin
+            if entry_point.attr == ATTRIBUTE:
+                found[entry_point.name] = entry_point.load()
         except Exception as error:
             _logger.warning("plugin %s could not be loaded: %s: %s", entry_point.name, type(error).__name__, error)
+    return found
+
+
+def merged(*tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """One table of tables with two levels, such as components by kind and id; the last one wins."""
+    found: dict[str, dict[str, Any]] = {}
+    for table in tables:
+        for name, rows in table.items():
+            found.setdefault(name, {}).update(rows)
     return found
 
 
 @functools.cache
 def all_ids() -> dict[str, dict[str, Any]]:
     """The core's components and those of the features, by kind and id."""
-    found: dict[str, dict[str, Any]] = packaged_yaml(Path(__file__).parents[1] / "catalog.yaml")
-    for feature in features().values():
-        for kind, of_kind in feature.ids.items():
-            found.setdefault(kind, {}).update(of_kind)
-    return found
+    of_core = packaged_yaml(Path(__file__).parents[1] / "catalog.yaml")
+    return merged(of_core, *(each.ids for each in features().values()))
 
 
 class _Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):

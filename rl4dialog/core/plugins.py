@@ -14,7 +14,7 @@ from pathlib import Path
 import cloudpickle
 
 from rl4dialog.core.errors import ConfigError, raised
-from rl4dialog.core.features import ENTRY_POINT_GROUP
+from rl4dialog.core.features import ATTRIBUTE, ENTRY_POINT_GROUP
 
 _logger = logging.getLogger(__name__)
 # Packages whose users find the names of this one on a page of docs/coming_from.
@@ -46,11 +46,12 @@ def absolute_import(name: str, base_dir: Path) -> str:
 def load_entry_points() -> None:
     """Import installed plugins; a failure is only a warning, because the run may not need the plugin.
 
-    Those that are a :class:`~rl4dialog.core.features.Feature` are loaded already.
+    Features, which :func:`~rl4dialog.core.features.features` finds, are left out.
     """
     for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         try:
-            entry_point.load()
+            if entry_point.attr != ATTRIBUTE:
+                entry_point.load()
         except Exception as error:
             _logger.warning("plugin %s could not be loaded: %s: %s", entry_point.name, type(error).__name__, error)
 

@@ -1,9 +1,13 @@
 """CIDEr by hand, SPICE with a stand-in for its program, and their sum."""
 
+import subprocess
+import sys
+
 import pytest
 
 from rl4dialog.core.errors import DataError, ModelError
 from rl4dialog.features.corpora.captions import CiderMetric, SpiceMetric, SpiderMetric, cider_scores
+from rl4dialog.scores.adapters import AnyMetricReward
 
 TEXTS = ["a cat sat on the mat", "two dogs run home fast", "", "the the the cat"]
 REFERENCES = [
@@ -27,9 +31,30 @@ def test_cider_refuses_what_cannot_be_measured():
     metric = CiderMetric()
     with pytest.raises(ValueError, match="at least one text"):
         metric.compute([], [], [])
-    with pytest.raises(DataError, match="text 1 needs a list of at least one reference"):
-        metric.compute(["p", "p"], ["a", "b"], [["a"], []])
-    assert metric.compute([""], ["word"], [["word"]])["lexical/cider"] == ([0.0], 0.0)
+    with pytest.raises(ValueError, match="2 generated texts, but another input has length 1"):
+        metric.compute(["p", "p"], ["a", "b"], [["a"]])
+    for references in ([], "text"):
+        with pytest.raises(DataError, match="text 1 needs a list of at least one reference"):
+            metric.compute(["p", "p"], ["a", "b"], [["a"], references])
+
+
+@pytest.mark.parametrize("text", ["a cat sat on the mat", "word", "\U0001f600", "\u30c6\u30b9\u30c8", ""])
+def test_cider_of_a_single_text_is_0(text):
+    assert CiderMetric().compute([""], [text], [[text]])["lexical/cider"][1] == 0
+
+
+def test_batch_goes_to_cider_as_one():
+    texts, references = ["a cat sat on it", "a cat likes to run", "birds run"], [["a cat sat"], ["dogs run"], ["fish"]]
+    metric, reward = CiderMetric(), AnyMetricReward(id="cider")
+    ((expected, _),) = metric.compute([""] * 3, texts, references).values()
+    assert any(expected) and reward([""] * 3, texts, references, [True] * 3) == pytest.approx(expected)
+    ((pair, _),) = metric.compute([""] * 2, texts[:2], references[:2]).values()
+    assert reward([""] * 3, texts, references, [True, True, False]) == pytest.approx([*pair, 0.0])
+
+
+def test_lexical_metrics_do_not_import_torch():
+    code = "import sys; from rl4dialog.features.corpora import captions, tables; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_scores_come_back_in_order_and_blank_texts_score_0(spice_folder):
