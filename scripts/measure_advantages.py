@@ -251,10 +251,15 @@ def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.n
         "to go, by turn": group_advantages(to_go, games.turn, scale=False),
         "to go, group by turn": leave_one_out_advantages(to_go, turn_of_group),
     }
+    # A critic with lambda takes later rewards as less, too: what a discount does alone.
+    for lambda_ in LAMBDAS[:-1]:
+        discounted = credited(none, CreditRule("turn", turn_gamma=lambda_))
+        found[f"to go, by turn, discount {lambda_:g}"] = group_advantages(discounted, games.turn, scale=False)
     for name, values in critics.items():
         of_game, _ = games.per_game(values)
         for lambda_ in LAMBDAS:
             found[f"{name}, lambda {lambda_:g}"] = credited(of_game, CreditRule("turn", turn_gae_lambda=lambda_))
+        found[f"{name}, horizon 1"] = credited(of_game, CreditRule("turn", gae_horizon=1.0))
         found[f"{name}, evpo"] = credited(of_game, CreditRule("turn", baseline="evpo"))
         found[f"{name}, tether"] = credited(of_game, CreditRule("turn", baseline="tether"), n=100)
     return found
@@ -322,7 +327,6 @@ def measured(loaded: LoadedPolicy, critics: Mapping[str, Any], size: Size, seed:
             raise DataError("the same games were played in another way, so their estimates cannot be compared")
         values[name] = games.values
     assert games is not None
-    values["new critic"] = np.zeros_like(games.values)  # which begins at 0
     n = min(size.n_states, len(games.turn))
     chosen = np.random.default_rng(seed).choice(len(games.turn), n, replace=False)
     returns = true_advantages(measure, games, chosen, size.n_continuations, seed)
@@ -348,7 +352,7 @@ def stages(output: Path, size: Size, seed: int) -> Iterator[tuple[int, dict[str,
                 run = train(output, f"{kind.replace(' ', '_')}_of_{stage}", overrides)
                 loaded = {n: load_policy(run, n) for n in size.critics}
                 critics |= {f"{kind} after {n}": each.policy_with_critic for n, each in loaded.items()}
-                n_games = np.cumsum(read_iterations(run).column("rollout/n_conversations")).tolist()
+                n_games = np.cumsum(read_iterations(run).column("rollout/n_episodes")).tolist()
             # Games that show secrets, if a critic reads them; others do not.
             best = "secret_critic" if "secret critic" in size.kinds else "critic"
             whose = load_policy(output / f"{best}_of_{stage}", max(size.critics))
@@ -381,11 +385,16 @@ def plot(scripted: Mapping[str, Any], found: Mapping[int, Any], size: Size, outp
     figure, all_axes = plain_figure(5 * (1 + len(found)), 4.5, 1, 1 + len(found))
     for axes, of_player in zip(all_axes, (scripted, *found.values()), strict=True):
         rows = of_player["estimators"]
-        for i, name in enumerate(name for name in rows if "critic" not in name):
+        others = [name for name in rows if "critic" not in name and "discount" not in name]
+        for i, name in enumerate([*others, "to go, by turn, discount 0.9"] if axes is not all_axes[0] else others):
             axes.axhline(rows[name]["correlation"] or math.nan, color=f"C{i}", linestyle="--", label=name)
-    exact = [scripted["estimators"][f"exact critic, lambda {lambda_:g}"]["correlation"] for lambda_ in LAMBDAS]
+    rows = scripted["estimators"]
+    exact = [rows[f"exact critic, lambda {lambda_:g}"]["correlation"] for lambda_ in LAMBDAS]
+    discounted = [rows[f"to go, by turn, discount {lambda_:g}"]["correlation"] for lambda_ in LAMBDAS[:-1]]
     all_axes[0].plot(LAMBDAS, exact, color="black", marker="o", label="exact critic")
-    all_axes[0].set(title="scripted player", xlabel="λ", ylabel="correlation with the true advantage")
+    discounted.append(rows["to go, by turn"]["correlation"])
+    all_axes[0].plot(LAMBDAS, discounted, color="C2", marker="s", label="to go, by turn, discounted")
+    all_axes[0].set(title="scripted player", xlabel="λ or discount", ylabel="correlation with the true advantage")
     for axes, (stage, of_stage) in zip(all_axes[1:], found.items(), strict=True):
         for kind, marker in zip(size.kinds, "osd", strict=False):
             for lambda_, shade in ((0.9, "black"), (1.0, "gray")):

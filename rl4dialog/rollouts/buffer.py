@@ -240,13 +240,16 @@ class EpisodeRolloutBuffer(SequenceRolloutBuffer):
     Args:
         credit: What a token is paid: the total reward of its ``conversation``; the reward from its ``turn`` on, minus
             its own KL penalty; or the reward from the ``token`` on. The baseline of the last two is that of the turn.
+        turn_gamma: Discount factor of rewards from one turn to the next; ``None`` is 1.
     """
 
-    def __init__(self, *args: Any, credit: EpisodeCredit = "conversation", **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, credit: EpisodeCredit = "conversation", turn_gamma: float | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.credit = credit
-        if credit != "conversation":
-            self.rule = CreditRule(credit)  # neither discount nor values: advantages are rewards to go
+        if credit != "conversation":  # without values, advantages are rewards to go
+            self.rule = CreditRule(credit, turn_gamma=1.0 if turn_gamma is None else turn_gamma)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
         """Compute the advantage of each token."""

@@ -23,7 +23,7 @@ from rl4dialog.rollouts.buffer import BaselineRolloutBuffer, EpisodeCredit, Grou
 from rl4dialog.rollouts.conversations import ConstantGroups
 
 _OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs", "huber_delta", "agreement_mask")
-_OF_VALUES = ("gamma", "gae_lambda", "value_gae_lambda", "gae_horizon", "baseline", "turn_gamma", "turn_gae_lambda")
+_OF_VALUES = ("gamma", "gae_lambda", "value_gae_lambda", "gae_horizon", "baseline", "turn_gae_lambda")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
@@ -39,6 +39,8 @@ class CriticFree(PPO):
         credit: What a token is paid: the total reward of its ``conversation``; the rewards from its ``turn`` on, minus
             its own KL penalty; or the rewards from the ``token`` on. ``turn`` and ``token`` are compared with the same
             turn of other conversations.
+        turn_gamma: Discount factor of rewards from one turn to the next, which needs another ``credit`` than
+            ``conversation``. ``null`` is 1.
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
@@ -48,7 +50,7 @@ class CriticFree(PPO):
     needs_critic = False
     no_meaning: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(_OF_CRITIC, "has no critic"),
-        **dict.fromkeys(_OF_VALUES, "adds up rewards without values and discounts"),
+        **dict.fromkeys(_OF_VALUES, "adds up rewards without values or discounts by token"),
     }
 
     def __init__(
@@ -63,8 +65,14 @@ class CriticFree(PPO):
         self.credit, self.kl_in, self.kl_estimator = credit, kl_in, kl_estimator
         super().__init__(*args, normalize_advantage=normalize_advantage, **kwargs)
 
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
+        super().check_arguments(args, n_envs)
+        if args.get("turn_gamma") is not None and args.get("credit", "conversation") == "conversation":
+            raise ConfigError("alg.args.turn_gamma has no effect with alg.args.credit: conversation; set credit: turn")
+
     def _buffer_kwargs(self) -> dict[str, Any]:
-        return {"credit": self.credit}
+        return {"credit": self.credit, "turn_gamma": self._credit["turn_gamma"]}
 
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0

@@ -59,7 +59,7 @@ def fill(buffer, talks):
     return {(row.episode, int(row.turn[0])): row for row in rows_of(buffer)}
 
 
-def rewards_to_go(credit, talks):
+def rewards_to_go(credit, talks, discount):
     """Returns of the tokens of each turn of each conversation, and their own KL penalties, by a loop."""
     task, penalty, to_go = {}, {}, {}
     for i, rows in enumerate(talks):
@@ -69,15 +69,18 @@ def rewards_to_go(credit, talks):
     for i, u in task:
         for t in range(len(task[i, u])):
             here = task[i, u].sum() if credit == "turn" else (task[i, u] - penalty[i, u])[t:].sum()
-            later = [task[i, v] - (penalty[i, v] if credit == "token" else 0) for v in range(u + 1, len(talks[i]))]
+            later = [
+                discount ** (v - u) * (task[i, v] - (penalty[i, v] if credit == "token" else 0))
+                for v in range(u + 1, len(talks[i]))
+            ]
             to_go.setdefault((i, u), []).append(here + sum(map(np.sum, later)))
     return to_go, penalty
 
 
-def expected_advantages(kind, credit, talks, earlier):
+def expected_advantages(kind, credit, talks, earlier, discount=1.0):
     """Advantages of the tokens of each turn, and returns; ``earlier`` holds returns of earlier iterations by turn."""
     group_of = [rows[0].group.item() for rows in talks]
-    to_go, penalty = rewards_to_go(credit, talks)
+    to_go, penalty = rewards_to_go(credit, talks, discount)
     of_turn = {key: found[0] for key, found in to_go.items()}
     baselines, scales = {}, dict.fromkeys(of_turn, 1.0)
     for i, u in of_turn:
@@ -100,15 +103,16 @@ def expected_advantages(kind, credit, talks, earlier):
     return {key: (np.array(to_go[key]) - own[key] - baselines[key]) / scales[key] for key in to_go}, of_turn
 
 
-@pytest.mark.parametrize("credit", ["turn", "token"])
+@pytest.mark.parametrize(("credit", "discount"), [("turn", None), ("turn", 0.6), ("token", None), ("token", 0.6)])
 @pytest.mark.parametrize("kind", BUFFERS)
-def test_advantages_are_those_of_a_loop_over_ragged_conversations(kind, credit):
+def test_advantages_are_those_of_a_loop_over_ragged_conversations(kind, credit, discount):
     rng = np.random.default_rng(0)
-    buffer, earlier = BUFFERS[kind](8, SPACE, SPACE, "cpu", gamma=0.5, gae_lambda=0.5, credit=credit), {}
+    arguments, earlier = {"gamma": 0.5, "gae_lambda": 0.5, "credit": credit, "turn_gamma": discount}, {}
+    buffer = BUFFERS[kind](8, SPACE, SPACE, "cpu", **arguments)
     for _ in range(3):
         talks = conversations(rng)
         rows = fill(buffer, talks)
-        expected, of_turn = expected_advantages(kind, credit, talks, earlier)
+        expected, of_turn = expected_advantages(kind, credit, talks, earlier, 1.0 if discount is None else discount)
         assert rows.keys() == expected.keys() and len(rows) == sum(map(sum, GROUPS.values()))
         for key, advantages in expected.items():
             np.testing.assert_allclose(rows[key].advantages, advantages, rtol=1e-3, atol=1e-4)

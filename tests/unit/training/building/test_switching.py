@@ -7,7 +7,7 @@ from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.training.building.components import check_components
 
-GAE = "adds up rewards without values and discounts"
+GAE = "adds up rewards without values or discounts by token"
 # Algorithm and arguments of a config, overrides, and notes that begin in one of these ways.
 SWITCHES = [
     (
