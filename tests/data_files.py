@@ -3,6 +3,7 @@
 import gzip
 import json
 
+from feature_rows import rows_of_features
 from runs import write_dialogues
 from stand_in_data import write_original
 
@@ -116,10 +117,5 @@ POOLS = {
             | {f"aligned data/{split}_files": "C1E001\n" for split in ("train", "val", "test")},
         ),
     ),
-    "commongen": ("commongen", {}, _original("commongen")),
-    "imdb": ("imdb", {}, _original("imdb")),
-    "totto": ("totto", {}, _original("totto")),
-    "narrative_qa": ("narrative_qa", {}, _original("narrative_qa")),
-    "cnn_daily_mail": ("cnn_daily_mail", {}, _original("cnn_daily_mail")),
-    "translation": ("iwslt2017en_de", {}, _original("iwslt2017en_de")),
+    **rows_of_features("POOLS"),
 }

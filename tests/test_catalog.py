@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+from feature_rows import rows_of_features
 from reference_pages import DOCS, PAGES
 
 from rl4dialog import catalog
 from rl4dialog.cli import main
 from rl4dialog.commands.list import REGISTRIES as LISTED
 from rl4dialog.core.arguments import parameters_of
+from rl4dialog.core.features import features
 from rl4dialog.core.registry import Registry, _arguments, argument_meanings
 
 REGISTRIES = {name: value for name, value in vars(catalog).items() if isinstance(value, Registry)}
@@ -53,8 +54,13 @@ def test_generated_page_is_up_to_date(name: str) -> None:
 
 
 def test_page_of_metrics_has_a_row_for_each() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8").split("\n## ")[0]
-    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == catalog.MetricRegistry.ids()
+    first = (DOCS / "metrics.md").read_text(encoding="utf-8").split("\n## ")[0]
+    ids = re.findall(r"^\| `(\w+)` \|", first, re.MULTILINE)
+    for name, feature in features().items():
+        for id in feature.ids.get("metric", {}):
+            assert feature.page and f"\n| `{id}` |" in (DOCS / feature.page).read_text(encoding="utf-8"), name
+            ids.append(id)
+    assert sorted(ids) == catalog.MetricRegistry.ids()
 
 
 @pytest.mark.parametrize("registry", [catalog.RewardFunctionRegistry, catalog.MetricRegistry], ids=lambda r: r.kind)
@@ -78,15 +84,10 @@ def test_arguments_without_effect_are_declared_and_documented() -> None:
         for argument, reason in getattr(component, "no_effect", {}).items():
             declared[name, id, argument] = reason
     assert declared == documented
-    assert {id for _, id, _ in declared} == {"rouge_l_max", "common_gen_preference_model"}
+    assert {id for _, id, _ in declared} == {"rouge_l_max", *rows_of_features("NO_EFFECT")}
 
 
 def test_arguments_without_effect_are_told_with_the_reason() -> None:
-    args = {"model_type": "11b", "batch_size": 1}
-    (line,) = catalog.RewardFunctionRegistry.without_effect("common_gen_preference_model", args)
-    assert line == (
-        "reward function 'common_gen_preference_model': model_type has no effect: RL4LMs' name of the only model"
-    )
     for registry in (catalog.MetricRegistry, catalog.RewardFunctionRegistry):
         assert list(registry.without_effect("rouge_l_max", {"max_n": 4, "alpha": 0.5})) == [
             f"{registry.kind} 'rouge_l_max': max_n has no effect: used by py-rouge for other scores"

@@ -41,6 +41,8 @@ class Feature:
         needs: Names of the features that it imports.
         commands: Module of its commands, whose texts are in a file of the same name with ``.yaml``.
         moved: New names of its modules, by earlier ones that can still be imported.
+        configs: Its folders in ``task_configs/``.
+        page: Its page in ``docs/``.
     """
 
     about: str
@@ -48,6 +50,8 @@ class Feature:
     needs: Sequence[str] = ()
     commands: str | None = None
     moved: Mapping[str, str] = field(default_factory=dict)
+    configs: Sequence[str] = ()
+    page: str | None = None
 
     @property
     def command_texts(self) -> dict[str, dict[str, Any]]:

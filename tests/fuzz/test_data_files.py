@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from data_files import POOLS
+from feature_rows import rows_of_features
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,7 +127,7 @@ def test_damaged_file_gives_valid_samples_or_an_error_that_names_it(originals, t
         ("conversations", "train.jsonl"),
         ("conversations_gzip", "train.jsonl.gz"),
         ("crd3", "aligned data/c=2/C1E001_2_0.json"),
-        ("totto", "totto_train_data.jsonl"),
+        *rows_of_features("CUT_FILES"),
     ],
 )
 def test_file_that_is_cut_within_a_record_is_not_taken_for_a_whole_one(originals, tmp_path, name, file):

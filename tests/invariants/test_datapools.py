@@ -4,6 +4,7 @@ import functools
 
 import pytest
 from data_files import POOLS
+from feature_rows import rows_of_features
 from feedback_files import mixed_feedback, write_feedback
 from other_processes import assert_other_processes_make_the_same
 from tiny import make_tokenizer
@@ -31,8 +32,8 @@ WITHOUT_FILES = {
     "rated_dialogues": {"dataset": "small_talk", "unit": "reply"},
     **{name: {"n_train": 20, "n_val": 20, "n_test": 20} for name in GENERATED},
 }
-# The first needs a package, and the others read as the ones in the table do.
-UNTESTED = {"text_arena", "hf_dataset", "imdb_seq2seq", "wmt16", "wmt16newsonly", "wmt14_processed_en_de"}
+# The first needs a package, and the second reads as the ones in the table do.
+UNTESTED = {"text_arena", "hf_dataset", *rows_of_features("UNTESTED_POOLS")}
 
 
 def everything(folder):

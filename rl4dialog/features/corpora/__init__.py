@@ -16,4 +16,6 @@ FEATURE = Feature(
         "rl4dialog.scores.common_gen": "rl4dialog.features.corpora.common_gen",
         "rl4dialog.scores.tables": "rl4dialog.features.corpora.tables",
     },
+    configs=("common_gen", "imdb_text_continuation", "iwslt2017", "narrative_qa", "summarization", "totto"),
+    page="corpora.md",
 )

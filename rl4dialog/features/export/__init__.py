@@ -9,4 +9,5 @@ FEATURE = Feature(
         "rl4dialog.inference.gguf": "rl4dialog.features.export.gguf",
         "rl4dialog.inference.publishing": "rl4dialog.features.export.publishing",
     },
+    page="exporting.md",
 )

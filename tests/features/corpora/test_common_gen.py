@@ -80,3 +80,11 @@ def test_model_must_be_given_loaded_and_know_the_two_words(save_t5):
         CommonGenPreferenceModel("t5-nowhere")
     with pytest.raises(ModelError, match="has no token for 'bad'"):
         CommonGenPreferenceModel(save_t5(["good", "a"]))
+
+
+def test_argument_without_effect_is_told_with_the_reason():
+    args = {"model_type": "11b", "batch_size": 1}
+    (line,) = RewardFunctionRegistry.without_effect("common_gen_preference_model", args)
+    assert line == (
+        "reward function 'common_gen_preference_model': model_type has no effect: RL4LMs' name of the only model"
+    )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 import stable_baselines3
+from feature_rows import rows_of_features
 from pydantic import Field
 from typing_extensions import TypedDict, Unpack
 
@@ -144,27 +145,22 @@ reward function repetition_penalty: n=0
 reward function learned_reward: baseline=references baseline=true
 reward function rouge: shaping=every_tokn use_single_ref=no
 reward function regex: pattern=3
-reward function common_gen_preference_model: batch_size=0 meteor_coeff=x
 reward function composite: rewards={}
 metric causal_perplexity: stride=0 model_type=t5
 metric diversity: window_size="100"
 metric rouge_l_max: length_limit_type=letters length_limit=-1 alpha=2
 metric reply_perplexity: splits=[]
 metric self_bleu: max_ngram_order=0
-metric spider: cider_coeff=x
 metric learned_reward: output=logits
 metric meteor: synonyms=off
 datapool rated_dialogues: ratings=[]
-datapool cnn_daily_mail: truncate_article=0
 datapool conversational: turns=al held_out_share=0.5
 datapool daily_dialog: context_size=2.0 format=eos max_size=true
 datapool dummy_pool: n_samples=0
-datapool imdb_seq2seq: positive_ratio=1.5
 datapool jsonl: path=3
 datapool persona_chat: persona_side=slef
 datapool random_numbers: largest=0
 datapool small_talk: n_val=-1
-datapool totto: representation=subtabel
 callback early_stopping: patience=0
 callback every_n_iterations: n=1.5 callback=3
 callback save_best_model: mode=most
@@ -172,7 +168,7 @@ callback stop_on_reward_threshold: threshold=.nan metric=""
 """
 
 
-@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+@pytest.mark.parametrize("line", [*WRONG.strip().splitlines(), *rows_of_features("WRONG_ARGUMENTS")])
 def test_wrong_value_is_refused_with_its_path(line: str) -> None:
     (kind, id), settings = line.partition(":")[0].rsplit(" ", 1), line.partition(": ")[2].split(" ")
     registry = next(registry for registry in REGISTRIES if registry.kind == kind)

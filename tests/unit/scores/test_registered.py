@@ -8,6 +8,7 @@ import cloudpickle
 import gymnasium as gym
 import pytest
 import torch
+from feature_rows import rows_of_features
 from judges import save_judge
 from replies import state
 from reward_models import save_reward_model
@@ -43,11 +44,9 @@ DIVERSITY_KEYS = {
 KEYS = {
     "bert_score": {"semantic/bert_score"},
     "bleu": {"lexical/bleu"},
-    "bleu_totto": {"table_to_text/bleu_overall", "table_to_text/bleu_overlap", "table_to_text/bleu_non_overlap"},
     "bleurt": {"semantic/bleurt"},
     "causal_perplexity": {"fluency_metrics/perplexity"},
     "chrf": {"lexical/chrf"},
-    "cider": {"lexical/cider"},
     "dates": {"synthetic/dates_in_text"},
     "diversity": {f"diversity_metrics/{name}" for name in DIVERSITY_KEYS},
     "embedding_similarity": {f"semantic/embedding_{form}" for form in ("average", "greedy", "extrema")},
@@ -58,11 +57,6 @@ KEYS = {
     "learned_reward": {"semantic/learned_automodel_metric"},
     "length": {"length/words"},
     "meteor": {"lexical/meteor_exact_stem"},
-    "parent_totto": {
-        f"table_to_text/parent_{subset}{part}"
-        for subset in ("overall", "overlap", "non_overlap")
-        for part in ("/precision", "/recall", "_f_score")
-    },
     "persona_consistency": {"consistency/persona", "consistency/persona_contradiction"},
     "reply_perplexity": {"fluency_metrics/reply_perplexity"},
     "reward": {"reward/rouge"},
@@ -72,11 +66,10 @@ KEYS = {
     "sacre_bleu": {"lexical/sacrebleu"},
     "self_bleu": {"diversity_metrics/self_bleu"},
     "shortest_path": {f"shortest_path/{name}" for name in ("return", "optimality", "reached", "illegal")},
-    "spice": {"lexical/spice"},
-    "spider": {"lexical/spider"},
     "summaCConv": {"consistency/summacconv"},
     "summaCZS": {"consistency/summaczs"},
     "ter": {"lexical/ter"},
+    **rows_of_features("METRIC_KEYS"),
 }
 DIALOGUE_KEYS = {
     "conversation": {
@@ -116,8 +109,6 @@ def args(request, tmp_path):
             shapes = {"mlp.weight": (1, 23), "mlp.bias": (1,), "layer_final.weight": (2, 3), "layer_final.bias": (2,)}
             torch.save({name: torch.zeros(shape) for name, shape in shapes.items()}, tmp_path / "weights.bin")
             return {"start_file": str(tmp_path / "weights.bin"), "models": [of("summaCZS")["model_name"]]}
-        if id in ("spice", "spider"):
-            return {"spice_path": str(get("spice_folder")), "java": str(get("spice_folder") / "java")}
         if id == "hf_evaluate":
             features = 'datasets.Features({"predictions": text})'
             return {"name": get("save_metric")(features, "predictions", 'return {"n": len(predictions)}')}
@@ -125,7 +116,6 @@ def args(request, tmp_path):
             "bert_score": lambda: {"model_type": get("bert_folder"), "num_layers": 1},
             "bleurt": lambda: {"model_name": get("save_classifier")(["rating"])},
             "causal_perplexity": lambda: {"stride": 4},
-            "common_gen_preference_model": lambda: {"model_name": get("save_t5")(["good", "bad", "a", "cat"])},
             "composite": lambda: {"rewards": [{"id": "rouge"}, {"id": "length_penalty", "args": of("length_penalty")}]},
             "conversation_reward_model": lambda: {"model_name": save_reward_model(tmp_path, "dialogue")},
             "embedding_similarity": lambda: {"model_name": get("bert_folder")},
@@ -146,6 +136,8 @@ def args(request, tmp_path):
             "reply_perplexity": lambda: {"model_name": save_judge(tmp_path / "model"), "batch_size": 256},
             "reward": lambda: {"id": "rouge"},
         }
+        if id in (of_features := rows_of_features("ARGUMENTS")):
+            return of_features[id](get)
         return known[id]() if id in known else {}
 
     return of
@@ -220,23 +212,22 @@ SAME_AS_METRIC = {
     "learned_reward": ("learned_reward", "semantic/learned_automodel_metric"),
     "meteor": ("meteor", "lexical/meteor_exact_stem"),
     "metric": ("length", "length/words"),
-    "parent": ("parent_totto", "table_to_text/parent_overall_f_score"),
     "rouge": ("rouge", "lexical/rouge_rouge1"),
     "rouge_l_max": ("rouge_l_max", "lexical/rouge_l_max"),
     "sacre_bleu": ("sacre_bleu", "lexical/sacrebleu"),
     "sentences_with_dates": ("dates", "synthetic/dates_in_text"),
     "shortest_path": ("shortest_path", "shortest_path/return"),
-    "spider": ("spider", "lexical/spider"),
     "ter": ("ter", "lexical/ter"),
+    **rows_of_features("SAME_AS_METRIC"),
 }
 OTHERS = (
-    *("common_gen_preference_model", "common_gen_repeat_penalty", "common_gen_repeat_penalty_batched", "composite"),
-    *("intent_accuracy", "keyword", "length_penalty", "missing_eos_penalty", "nlp_reward", "regex"),
+    *rows_of_features("OTHER_REWARDS"),
+    *("composite", "intent_accuracy", "keyword", "length_penalty", "missing_eos_penalty", "nlp_reward", "regex"),
     *("repetition_penalty", "rouge_combined", "rudeness"),
 )
 JUDGE = ("judge", "manual_rating")  # asks a model or a person, see test_judge.py and test_manual.py
 OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner", "persona_ranking")
-DEPENDS_ON_THE_OTHERS = ("spider",)
+DEPENDS_ON_THE_OTHERS = rows_of_features("DEPENDS_ON_THE_OTHERS")
 PAYS_BEFORE_THE_END = ("shortest_path",)
 
 REPLY_PROMPTS = ["generate a sentence with: cat."] * 3
@@ -307,18 +298,14 @@ ACCEPTED = {
     ],
     RewardFunctionRegistry: [
         ("bert_score", {"language": "de"}),
-        ("common_gen_preference_model", {"model_type": "11b", "device": "cuda:1", "batch_size": 1}),
+        *rows_of_features("ACCEPTED_REWARDS"),
         ("increasing_numbers", {"min_tokens": 20}),
         ("intent_accuracy", {"shape": True, "intent_coeff": 0.25, "auto_coeff": 0.75}),
         ("learned_reward", {"model_name": "lvwerra/distilbert-imdb", "label_ix": 1, "include_prompt_for_eval": True}),
         ("learned_batched_reward", {"model_name": "lvwerra/distilbert-imdb", "label_ix": 1}),
-        ("meteor", {"shaping_fn": "common_gen_repeat_penalty"}),
-        ("rouge", {"rouge_type": "rouge1", "shaping_fn": "common_gen_repeat_penalty", "use_single_ref": False}),
-        ("rouge_combined", {"shaping_fn": "common_gen_repeat_penalty"}),
         ("rouge_l_max", {"max_n": 4, "limit_length": True, "length_limit": 100, "length_limit_type": "words"}),
         ("rouge_l_max", {"apply_avg": True, "apply_best": True, "alpha": 0.5, "weight_factor": 1.2, "stemming": True}),
         ("sacre_bleu", {"tokenize": "intl"}),
-        ("spider", {"spice_coeff": 0.5, "cider_coeff": 0.5, "shaping_fn": "common_gen_repeat_penalty_batched"}),
         # OpenRL's.
         ("nlp_reward", {"ref_model": "rajkumarrrk/gpt2-fine-tuned-on-daily-dialog", "intent_model": "./intent"}),
     ],

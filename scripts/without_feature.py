@@ -1,0 +1,67 @@
+"""Copy the checkout without a feature: its package, tests, configs and page, and those of features that need it.
+
+python scripts/without_feature.py corpora --output_path /tmp/rl4dialog
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+from pathlib import Path
+
+import script
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.features import features
+
+ROOT = Path(__file__).parents[1]
+
+
+def all_that_need(name: str) -> set[str]:
+    """The feature, and all that need it, directly or not."""
+    needing, known = {name}, features()
+    while more := {other for other in known.keys() - needing if needing & {*known[other].needs}}:
+        needing |= more
+    return needing
+
+
+def copy_without(name: str, output: Path) -> None:
+    """Copy what is tracked, and what is new, to an empty folder.
+
+    Raises:
+        ConfigError: If there is no such feature, or the folder is not empty.
+    """
+    if name not in features():
+        raise ConfigError(f"{name!r} is no feature; features are {', '.join(features())}")
+    if output.exists() and any(output.iterdir()):
+        raise ConfigError(f"{output} is not empty")
+    removed, pages = set[str](), set[str]()
+    for each in all_that_need(name):
+        feature = features()[each]
+        removed |= {f"rl4dialog/features/{each}", f"tests/features/{each}"}
+        removed |= {f"task_configs/{config}" for config in feature.configs}
+        pages |= {feature.page} if feature.page else set()
+    removed |= {f"docs/{page}" for page in pages}
+    listing = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+    for file in filter(
+        None, subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
+    ):
+        if (ROOT / file).is_file() and not any(file == each or file.startswith(f"{each}/") for each in removed):
+            (output / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / file, output / file)
+    contents = output / "mkdocs.yml"
+    lines = contents.read_text(encoding="utf-8").splitlines(keepends=True)
+    contents.write_text("".join(line for line in lines if not any(page in line for page in pages)), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("name", help="name of the feature")
+    parser.add_argument("--output_path", type=Path, required=True, help="new folder")
+    args = parser.parse_args()
+    copy_without(args.name, args.output_path)
+
+
+if __name__ == "__main__":
+    script.run(main)

@@ -1,0 +1,59 @@
+"""Rows of this feature in tables of tests about all components."""
+
+import functools
+
+from stand_in_data import write_original
+
+METRIC_KEYS = {
+    "bleu_totto": {"table_to_text/bleu_overall", "table_to_text/bleu_overlap", "table_to_text/bleu_non_overlap"},
+    "cider": {"lexical/cider"},
+    "parent_totto": {
+        f"table_to_text/parent_{subset}{part}"
+        for subset in ("overall", "overlap", "non_overlap")
+        for part in ("/precision", "/recall", "_f_score")
+    },
+    "spice": {"lexical/spice"},
+    "spider": {"lexical/spider"},
+}
+
+
+def _spice(fixture):
+    folder = fixture("spice_folder")
+    return {"spice_path": str(folder), "java": str(folder / "java")}
+
+
+ARGUMENTS = {
+    "common_gen_preference_model": lambda fixture: {"model_name": fixture("save_t5")(["good", "bad", "a", "cat"])},
+    "spice": _spice,
+    "spider": _spice,
+}
+SAME_AS_METRIC = {
+    "parent": ("parent_totto", "table_to_text/parent_overall_f_score"),
+    "spider": ("spider", "lexical/spider"),
+}
+OTHER_REWARDS = ["common_gen_preference_model", "common_gen_repeat_penalty", "common_gen_repeat_penalty_batched"]
+DEPENDS_ON_THE_OTHERS = ["spider"]
+ACCEPTED_REWARDS = [
+    ("common_gen_preference_model", {"model_type": "11b", "device": "cuda:1", "batch_size": 1}),
+    ("meteor", {"shaping_fn": "common_gen_repeat_penalty"}),
+    ("rouge", {"rouge_type": "rouge1", "shaping_fn": "common_gen_repeat_penalty", "use_single_ref": False}),
+    ("rouge_combined", {"shaping_fn": "common_gen_repeat_penalty"}),
+    ("spider", {"spice_coeff": 0.5, "cider_coeff": 0.5, "shaping_fn": "common_gen_repeat_penalty_batched"}),
+]
+NO_EFFECT = ["common_gen_preference_model"]
+WRONG_ARGUMENTS = [
+    "reward function common_gen_preference_model: batch_size=0 meteor_coeff=x",
+    "metric spider: cider_coeff=x",
+    "datapool cnn_daily_mail: truncate_article=0",
+    "datapool imdb_seq2seq: positive_ratio=1.5",
+    "datapool totto: representation=subtabel",
+]
+POOLS = {
+    **{
+        id: (id, {}, functools.partial(write_original, id))
+        for id in ("commongen", "imdb", "totto", "narrative_qa", "cnn_daily_mail")
+    },
+    "translation": ("iwslt2017en_de", {}, functools.partial(write_original, "iwslt2017en_de")),
+}
+UNTESTED_POOLS = ["imdb_seq2seq", "wmt16", "wmt16newsonly", "wmt14_processed_en_de"]  # which read as others do
+CUT_FILES = [("totto", "totto_train_data.jsonl")]

@@ -1,0 +1,49 @@
+"""A feature can be deleted: the rest imports, explains itself, and passes its tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from without_feature import copy_without
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.features import features
+
+# Of the core's tests, those that look at everything there is; `make test` in a copy runs them all.
+TESTS = ["tests/test_layering.py", "tests/test_catalog.py", "tests/test_task_configs.py", "tests/unit/core"]
+COMMAND = "import sys; from rl4dialog.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", features())
+def test_rest_is_green_without_a_feature(name: str, tmp_path: Path) -> None:
+    copy_without(name, tmp_path)
+    assert not (tmp_path / "rl4dialog" / "features" / name).exists()
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        places = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(tmp_path / "scripts")])}
+        command = (sys.executable, *arguments)
+        return subprocess.run(command, cwd=tmp_path, env={**os.environ, **places}, capture_output=True, text=True)
+
+    printed = run("-c", COMMAND, "--help")
+    assert printed.returncode == 0, printed.stderr
+    assert not any(f" {command} " in printed.stdout for command in features()[name].command_texts)
+    for ids in features()[name].ids.values():
+        for id in ids:
+            unknown = run("-c", COMMAND, "list", id)
+            assert unknown.returncode == 2 and id in unknown.stderr and "Traceback" not in unknown.stderr
+            break
+    tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", *TESTS)
+    assert tested.returncode == 0, tested.stdout[-5000:]
+
+
+def test_only_features_are_left_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'copora' is no feature; features are corpora, "):
+        copy_without("copora", tmp_path / "copy")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is not empty"):
+        copy_without("corpora", tmp_path)
