@@ -6,8 +6,10 @@ python scripts/without_feature.py corpora --output_path /tmp/rl4dialog
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import script
@@ -27,7 +29,7 @@ def all_that_need(name: str) -> set[str]:
 
 
 def copy_without(name: str, output: Path) -> None:
-    """Copy what is tracked, and what is new, to an empty folder.
+    """Copy what is tracked, and what is new, to an empty folder, with generated pages of what is left.
 
     Raises:
         ConfigError: If there is no such feature, or the folder is not empty.
@@ -53,6 +55,8 @@ def copy_without(name: str, output: Path) -> None:
     contents = output / "mkdocs.yml"
     lines = contents.read_text(encoding="utf-8").splitlines(keepends=True)
     contents.write_text("".join(line for line in lines if not any(page in line for page in pages)), encoding="utf-8")
+    places = {"PYTHONPATH": os.pathsep.join([str(output), str(output / "scripts")])}
+    subprocess.run([sys.executable, "scripts/reference_pages.py"], cwd=output, env={**os.environ, **places}, check=True)
 
 
 def main() -> None:
