@@ -364,6 +364,10 @@ class RewardModelConfig(RunConfig):
     def claims(cls, given: Mapping[str, Any]) -> bool:
         return is_text(given) and id_of(given, "alg") == "reward_model"
 
+    @property
+    def instead(self) -> str:
+        return "use its folder as model_name of a reward"
+
     @model_validator(mode="before")
     @classmethod
     def _no_environments(cls, given: Any) -> Any:
@@ -415,10 +419,12 @@ class TurnLevelConfig(RunConfig):
 
     trainee = "rl4dialog.training.turn_level.trainee:TurnLevelTrainee"
     check = "rl4dialog.training.turn_level.environments:check_turn_level"
-    plan = "rl4dialog.training.plan:turn_level_rows"
+    plan = "rl4dialog.training.turn_level.environments:turn_level_rows"
     shipped = "town_guide/{id}"
     has_rollouts = True
     not_logged = ("log_infos", "info_fns", "conversations")
+    agent = "rl4dialog.inference.turn_level_agent:chosen_agent"
+    conditions = "rl4dialog.training.turn_level.conditions:own_conditions"
     alg: TurnLevelAlgConfig
     """Algorithm and policy."""
     env: TurnLevelEnvConfig
@@ -455,6 +461,11 @@ class TurnLevelConfig(RunConfig):
     @classmethod
     def selected_by(cls, given: Mapping[str, Any]) -> str | None:
         return f"env.id: {id_of(given, 'env')}"
+
+    @property
+    def instead(self) -> str:
+        talk = "" if self.task is None else "; to talk to it, use rl4dialog chat, or rl4dialog ui without other modes"
+        return f"in Python, rl4dialog.load_agent loads its policy{talk}"
 
 
 _OPENRL = {"critic_lr", "episode_length", "num_mini_batch", "ppo_epoch", "reward_class", "use_adv_normalize"}
@@ -497,12 +508,7 @@ def text_config(config: RunConfig) -> TextConfig:
     if isinstance(config, TextConfig):
         return config
     what = "trains no language model, which is needed here"
-    if isinstance(config, RewardModelConfig):
-        raise ConfigError(f"a run with alg.id: reward_model {what}; use its folder as model_name of a reward")
-    assert isinstance(config, TurnLevelConfig)
-    talk = "" if config.task is None else "; to talk to it, use rl4dialog chat, or rl4dialog ui without other modes"
-    cure = f"in Python, rl4dialog.load_agent loads its policy{talk}"
-    raise ConfigError(f"a run with env.id: {config.env.id} {what}; {cure}")
+    raise ConfigError(f"a run with {config.selection} {what}; {config.instead}")
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
@@ -540,7 +546,7 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
             raise ConfigError(f"{problem}; {cure}") from error
         problems = [_describe(problem, config) for problem in error.errors()]
         of_text = {"tokenizer"} if id_of(config, "env") == TURN_GOALS else {"tokenizer", "datapool"}
-        if kind_of(config) is TurnLevelConfig and of_text & config.keys():
+        if not is_text(config) and of_text & config.keys():
             problems.append(f"language models are trained with env.id: {TEXT_GENERATION}, the default")
         if id_of(config, "env") is None and not {"tokenizer", "datapool"} & config.keys():
             problems.append(f"env.id is missing too, which means {TEXT_GENERATION}")

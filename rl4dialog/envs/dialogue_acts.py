@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rl4dialog.core.arguments import Count, ErrorRate
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, shown
+from rl4dialog.data.pool import built_world
 from rl4dialog.tasks.dialogue_acts import outcome as outcomes
 from rl4dialog.tasks.dialogue_acts.acts import INFORM, DialogueAct, composite_acts, delexicalized
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors, UserSettings
@@ -22,7 +23,7 @@ from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Exchange, Lexica
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.pipeline import Nlg, Nlu, TrackedBelief, Tracker, as_acts
 from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
-from rl4dialog.tasks.dialogue_acts.world import World, built_world
+from rl4dialog.tasks.dialogue_acts.world import World
 
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +99,8 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         keeps_transcripts: bool = False,
     ) -> None:
         args = json.dumps(dict(task_args or {}), sort_keys=True)
-        self.world = world = built_world(task, args)
+        self.world: World = built_world(task, args)
+        world = self.world
         self._goals, self._max_turns, self._turn_limit = world.goals[goal_split], max_turns, turn_limit
         self._statistics = world.goal_statistics if goals == "statistics" and goal_split == "train" else None
         self._keeps_transcripts, self._convlab2 = keeps_transcripts, convlab2

@@ -19,7 +19,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, SPEAKERS
 from rl4dialog.data.conversations.record import ROLES, VERSION
 from rl4dialog.data.pool import check_split
-from rl4dialog.inference.loading import find_checkpoint, model_folder, read_run_config
+from rl4dialog.inference.loading import Agent, find_checkpoint, model_folder
 from rl4dialog.inference.offline_evaluation import check_is_new, make_folder, print_metrics
 from rl4dialog.inference.simulation import write_simulated
 from rl4dialog.policies.saving import load_plain_policy
@@ -37,9 +37,12 @@ from rl4dialog.training.turn_level.trainee import (
     player_scores,
 )
 
+_BATCH = 100
+_ROLES = {name: ROLES[speaker] for speaker, name in SPEAKERS.items()}
+
 
 @dataclass(frozen=True)
-class TurnLevelAgent:
+class TurnLevelAgent(Agent):
     """A policy, with the config of its environment."""
 
     config: TurnLevelConfig
@@ -66,29 +69,59 @@ class TurnLevelAgent:
         """Environments of a split, by default as many as in the run's evaluations."""
         return build_evaluation_envs(self.config, split, n_envs=n_envs)
 
+    def evaluate(self, split: str, folder: Path, about: Mapping[str, Any]) -> dict[str, float]:
+        """Evaluate an agent, write ``metrics.json`` and ``predictions.json``, and print a table.
 
-def load_agent(run: str | Path, checkpoint: str | int | None = None, trust: bool = False) -> BasePolicy:
-    """Load the policy of a run in an environment other than ``text_generation``.
+        For the final policy of a run, the metrics are identical to those that the run logged. Beside them stand 95 %
+        intervals over episodes, if there are at least ``MIN_SAMPLES``, and the metrics of the rule policy, if there is
+        one.
+        """
+        check_split(split)
+        check_is_new(folder)
+        envs = self.envs(split)
+        found = episodes_of_split(self.config, self.player(envs), envs, split)
+        episodes = [{"split_name": split, **episode} for episode in found]
+        metrics = mean_scores(episodes)
+        players = player_scores(self.config, envs, split) if self.policy is not None else {}
+        envs.close()
+        scores = {key: np.array([episode.get(key, math.nan) for episode in episodes], float) for key in metrics}
+        known = {key: sample_estimate(column).interval for key, column in scores.items()}
+        intervals = {key: interval for key, interval in known.items() if interval is not None}
+        make_folder(folder)
+        write_json(folder / "predictions.json", episodes)
+        counts = {"split": split, "n_samples": len(episodes)}
+        limits = {key: [interval.low, interval.high] for key, interval in intervals.items()}
+        write_json(
+            folder / "metrics.json", {**about, **counts, "metrics": metrics, "intervals": limits, "players": players}
+        )
+        print_metrics(split, len(episodes), metrics, {}, folder, players=players, intervals=intervals)
+        return metrics
 
-    Args:
-        run: The run folder, which may have been moved.
-        checkpoint: ``None`` for the final policy; otherwise an iteration number, ``"last"`` or ``"best"``.
-        trust: Whether to allow the code that the run's config executes, such as its ``imports`` or the module of an
-            ``env.id``, and the addresses, keys and files that it names.
+    def simulate(self, split: str, n: int, seed: int, path: Path) -> int:
+        """Write dialogues as a log, which the datapools ``conversations`` and ``conversational`` read; print a table.
 
-    Returns:
-        stable-baselines3's policy: ``policy.predict(observation, deterministic=True)`` returns an action.
+        Each line has the ``messages``, also with the acts; the ``rewards`` of the assistant's; ``return``, their sum;
+        and all else that `rl4dialog.tasks.dialogue_acts.outcome.transcript` returns.
+        """
+        envs = self.envs(split)
+        player, deterministic = self.player(envs), self.config.train_evaluation.deterministic
 
-    Raises:
-        RunFolderError: If the folder contains no run, no policy, or no such checkpoint.
-        ConfigError: If it is a run of a language model, its config needs ``trust``, or the environment cannot be built.
-        ModelError: If the weights do not match.
-    """
-    folder = Path(run).expanduser()
-    config = read_run_config(folder, trust=trust)
-    if not isinstance(config, TurnLevelConfig):
-        raise ConfigError(f"{folder} is a run of a language model; use rl4dialog.load_policy")
-    return load_turn_level_policy(config, folder, checkpoint)
+        def about(number: int) -> dict[str, Any]:
+            return {"sample_id": number, "seed": derive_seed(seed, "simulation", split), "system": self.name}
+
+        def lines(numbers: range) -> Iterator[dict[str, Any]]:
+            of_batch = derive_seed(seed, "simulation", split, numbers.start)
+            for episode in evaluate_episodes(player, envs, len(numbers), deterministic, of_batch):
+                if TURNS_KEY not in episode:
+                    raise ConfigError(f"env.id: {self.config.env.id} has no dialogues; simulate needs some")
+                yield _line(episode)
+
+        return write_simulated(path, n, _BATCH, about, lines, getattr(envs, "is_rated", True))
+
+
+def chosen_agent(config: TurnLevelConfig, name: str, run: Path | None, checkpoint: str | int | None) -> TurnLevelAgent:
+    """The policy of a run whose config was already read, or without a run the environment's player of this name."""
+    return TurnLevelAgent(config, name, None if run is None else load_turn_level_policy(config, run, checkpoint))
 
 
 def load_turn_level_policy(config: TurnLevelConfig, run: Path, checkpoint: str | int | None = None) -> BasePolicy:
@@ -102,60 +135,6 @@ def load_turn_level_policy(config: TurnLevelConfig, run: Path, checkpoint: str |
     load_plain_policy(algorithm.policy, folder)
     algorithm.policy.set_training_mode(False)
     return algorithm.policy  # type: ignore[no-any-return]
-
-
-def evaluate_agent(agent: TurnLevelAgent, split: str, folder: Path, about: Mapping[str, Any]) -> dict[str, float]:
-    """Evaluate an agent, write ``metrics.json`` and ``predictions.json``, and print a table.
-
-    For the final policy of a run, the metrics are identical to those that the run logged. Beside them stand 95 %
-    intervals over episodes, if there are at least ``MIN_SAMPLES``, and the metrics of the rule policy, if there is one.
-    """
-    check_split(split)
-    check_is_new(folder)
-    envs = agent.envs(split)
-    found = episodes_of_split(agent.config, agent.player(envs), envs, split)
-    episodes = [{"split_name": split, **episode} for episode in found]
-    metrics = mean_scores(episodes)
-    players = player_scores(agent.config, envs, split) if agent.policy is not None else {}
-    envs.close()
-    scores = {key: np.array([episode.get(key, math.nan) for episode in episodes], float) for key in metrics}
-    known = {key: sample_estimate(column).interval for key, column in scores.items()}
-    intervals = {key: interval for key, interval in known.items() if interval is not None}
-    make_folder(folder)
-    write_json(folder / "predictions.json", episodes)
-    counts = {"split": split, "n_samples": len(episodes)}
-    limits = {key: [interval.low, interval.high] for key, interval in intervals.items()}
-    write_json(
-        folder / "metrics.json", {**about, **counts, "metrics": metrics, "intervals": limits, "players": players}
-    )
-    print_metrics(split, len(episodes), metrics, {}, folder, players=players, intervals=intervals)
-    return metrics
-
-
-_BATCH = 100
-_ROLES = {name: ROLES[speaker] for speaker, name in SPEAKERS.items()}
-
-
-def simulate_agent(agent: TurnLevelAgent, split: str, n: int, seed: int, path: Path) -> int:
-    """Write dialogues as a log, which the datapools ``conversations`` and ``conversational`` read; print a table.
-
-    Each line has the ``messages``, also with the acts; the ``rewards`` of the assistant's; ``return``, their sum; and
-    all else that `rl4dialog.tasks.dialogue_acts.outcome.transcript` returns.
-    """
-    envs = agent.envs(split)
-    player, deterministic = agent.player(envs), agent.config.train_evaluation.deterministic
-
-    def about(number: int) -> dict[str, Any]:
-        return {"sample_id": number, "seed": derive_seed(seed, "simulation", split), "system": agent.name}
-
-    def lines(numbers: range) -> Iterator[dict[str, Any]]:
-        of_batch = derive_seed(seed, "simulation", split, numbers.start)
-        for episode in evaluate_episodes(player, envs, len(numbers), deterministic, of_batch):
-            if TURNS_KEY not in episode:
-                raise ConfigError(f"env.id: {agent.config.env.id} has no dialogues; simulate needs some")
-            yield _line(episode)
-
-    return write_simulated(path, n, _BATCH, about, lines, getattr(envs, "is_rated", True))
 
 
 def _line(episode: Mapping[str, Any]) -> dict[str, Any]:

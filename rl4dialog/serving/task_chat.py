@@ -6,6 +6,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from gymnasium.spaces import MultiBinary
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.untrusted import visible
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
-from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.inference.loading import Agent, LoadedPolicy
 from rl4dialog.inference.turn_level_agent import TurnLevelAgent
 from rl4dialog.serving.page import Bubble, Page, Updates, Visit, help_html, note_html, status_html
+from rl4dialog.serving.terminal import LineChat, ReadLine, Write, commands_of, speaker
 from rl4dialog.tasks.dialogue_acts.acts import BYE, GENERAL, INFORM, DialogueAct
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, TaskDialogue
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_text
@@ -158,7 +161,8 @@ class ActAgent(TaskAgent):
     the policy would say nothing, because no single act is more likely than not, it says the most likely one.
     """
 
-    def __init__(self, agent: TurnLevelAgent, seed: int | None = None) -> None:
+    def __init__(self, agent: Agent, seed: int | None = None) -> None:
+        assert isinstance(agent, TurnLevelAgent)
         self._agent = agent
         envs = agent.envs("test", n_envs=1)
         env = envs.envs[0].unwrapped if isinstance(envs, DummyVecEnv) else None
@@ -195,6 +199,11 @@ class ActAgent(TaskAgent):
                 probs = policy.get_distribution(tensor, **masks).distribution.probs[0]
             action[int(probs.argmax())] = 1
         return action
+
+
+def task_agent(chosen: LoadedPolicy | Agent, name: str, seed: int | None) -> TaskAgent:
+    """An agent in words or in acts."""
+    return WordsAgent(chosen, name, seed) if isinstance(chosen, LoadedPolicy) else ActAgent(chosen, seed)
 
 
 class TaskChat:
@@ -272,6 +281,55 @@ class TaskChat:
 
 def in_words(acts: Sequence[DialogueAct]) -> str:
     return " ".join(map(str, acts)) or "none"
+
+
+class TaskTerminalChat(LineChat):
+    """A dialogue with an agent that speaks in dialogue acts, about a goal if the person asks for one."""
+
+    commands = commands_of(Path(__file__))["task"]
+
+    def __init__(self, agent: TaskAgent, read_line: ReadLine, write: Write) -> None:
+        super().__init__(read_line, write)
+        self._chat, self._shows_acts = TaskChat(agent), False
+
+    def _greet(self) -> None:
+        agent = self._chat.agent
+        self._write(f"Chat with {agent.name} about: {', '.join(agent.domains)}.\n")
+        self._write("Type /goal for a goal to reach, /help for commands, /quit or Ctrl-D to end.\n")
+
+    def _reply(self, text: str) -> None:
+        reply = self._chat.say(text)
+        if self._shows_acts:
+            self._write(f"  understood: {in_words(reply.understood)}\n")
+        self._write(f"{speaker('agent')}{visible(reply.text) or NOTHING}\n")
+        if self._shows_acts:
+            self._write(f"  acts: {in_words(reply.acts)}\n")
+        if self._chat.is_over:
+            self._write_end()
+
+    def _do_goal(self) -> None:
+        self._chat.draw_goal()
+        self._write(f"Goal: {self._chat.goal}\nSay goodbye, or /done, when you have everything.\n")
+
+    def _do_done(self) -> None:
+        self._chat.end()
+        self._write_end()
+
+    def _write_end(self) -> None:
+        if self._chat.score:
+            self._write(f"{self._chat.score}\n")
+        self._write("A new dialogue begins.\n")
+
+    def _do_acts(self) -> None:
+        self._shows_acts = not self._shows_acts
+        self._write(f"Dialogue acts are {'shown' if self._shows_acts else 'hidden'}.\n")
+
+    def _do_reset(self) -> None:
+        self._chat.reset()
+        self._write("A new dialogue begins.\n")
+
+    def _do_save(self, argument: str) -> None:
+        self._append(argument, self._chat.record())
 
 
 class TaskPage(Page[TaskChat]):

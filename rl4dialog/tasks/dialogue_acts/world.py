@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -146,12 +146,6 @@ class World:
         tables = {name: [*map(dict, self.database.entities(name))] for name in self.ontology.domains}
         content = [self.user_acts.acts, self.system_acts.acts, tables]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@functools.cache
-def built_world(task: Callable[..., World], args: str) -> World:
-    """Build a world once per process; `args` are the task's arguments as JSON, with sorted keys."""
-    return task(**json.loads(args))
 
 
 def make_world(

@@ -5,30 +5,32 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.utils import is_masking_supported
+from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog import catalog
-from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig, is_of_text, start_from
+from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, RL4DialogError, raised
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.registry import Registry
 from rl4dialog.data.pool import SPLITS, Data
 from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
-from rl4dialog.envs.vectorize import vectorize
+from rl4dialog.envs.vectorize import vectorize, worker_count
 from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.scores.persona_ranking import PersonaRanking
 from rl4dialog.tasks.turn_goals import chosen_goals
 from rl4dialog.training.building.conversations import check_partners_data, resolve_partner
-from rl4dialog.training.building.policy import check_own
+from rl4dialog.training.building.policy import check_fits, check_own
 from rl4dialog.training.building.texts import build_pool
+from rl4dialog.training.memory import MIB
 
 _N_FOR_ORDER = 200  # conversations in which the goals of each turn are compared to find a fixed order
 _DEFAULT_ESTIMATOR = ComponentConfig(id="bag_of_words")
@@ -168,13 +170,6 @@ def _check_blocks(config: TurnLevelConfig, run: str) -> None:
         raise ConfigError(missing if config.task is None else f"task cannot be combined with {run}, which has none")
 
 
-def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
-    """Check that an algorithm or a policy is not one of another kind of run, which has another registry."""
-    if id not in registry and (id in other or (key == "alg.id" and is_of_text(id))):
-        another = f", or {start_from(id)}" if key == "alg.id" else ""
-        raise ConfigError(f"{key}: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}{another}")
-
-
 def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
     """Build the environments, the policy and the algorithm, with changes of arguments that the algorithm has."""
     registry, id = catalog.TurnAlgorithmRegistry, config.alg.id
@@ -279,3 +274,41 @@ def _spec(id: str) -> Any:
         problem = f"is neither in the catalog ({known}) nor registered with gymnasium: {error}"
         cure = "To use a custom environment, list its module under 'imports:'"
         raise ConfigError(f"env.id: {id} {problem}. {cure}") from error
+
+
+def turn_level_rows(config: TurnLevelConfig) -> Iterator[tuple[str, str]]:
+    _check_env(config)
+    algorithm = build_turn_level_algorithm(config)
+    algorithm.env.close()
+    env, n_timesteps = config.env, algorithm.timesteps_per_iteration
+    yield "observations", str(algorithm.observation_space)
+    yield "actions", str(algorithm.action_space)
+    yield "environments", f"{env.n_envs}"
+    yield "worker processes", str(worker_count(env.n_envs, env.n_workers, env.vec_env) or "none")
+    yield "iterations", f"{config.n_iters:,}"
+    yield "timesteps per iteration", f"{n_timesteps:,}"
+    yield "timesteps", f"{n_timesteps * config.n_iters:,}"
+    buffer = getattr(algorithm, "replay_buffer", None)
+    if buffer is not None:
+        n_updates = n_timesteps if algorithm.gradient_steps < 0 else algorithm.gradient_steps
+        n_before = min(config.n_iters, algorithm.learning_starts // n_timesteps)
+        values = [vars(buffer), *(value for value in vars(buffer).values() if isinstance(value, dict))]
+        n_bytes = sum(getattr(array, "nbytes", 0) for arrays in values for array in arrays.values())
+        yield "iterations before training", f"{n_before:,}"
+        yield "optimizer steps", f"{n_updates * (config.n_iters - n_before):,}"
+        yield "replay buffer", f"{n_bytes / MIB:,.0f} MiB when it is full"
+    yield "policy parameters", f"{sum(each.numel() for each in algorithm.policy.parameters()):,}"
+    yield "episodes of an evaluation", f"{config.train_evaluation.n_eval_episodes}"
+
+
+def _check_env(config: TurnLevelConfig) -> None:
+    if config.env.id == TURN_GOALS:
+        return  # vectorized from the start
+    envs = build_evaluation_envs(config, "val")
+    try:
+        check_env(envs.envs[0], warn=False)
+    except (AssertionError, ValueError) as error:
+        what = "is not a valid environment for stable-baselines3"
+        raise ConfigError(f"env.id: {config.env.id} {what}: {error}") from error
+    finally:
+        envs.close()
