@@ -12,13 +12,13 @@ from rl4dialog.core import config, config_blocks
 from rl4dialog.core.config import (
     GenerationBlock,
     RewardModelConfig,
-    TurnLevelConfig,
     kind_of,
     load_config,
     parse_config,
     text_config,
 )
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
 from rl4dialog.training.building.components import check_components
 
 # The keys of RL4LMs' dialogue configs.

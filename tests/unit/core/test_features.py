@@ -33,7 +33,9 @@ def test_feature_of_a_plugin_is_found_and_other_plugins_are_not_imported(plugins
     folder = plugins("plugin_feature:FEATURE", "plugin_module", "plugin_other:register", "plugin_missing:FEATURE")
     (folder / "plugin_feature.py").write_text(PLUGIN)
     found = features()
-    assert {"corpora", "export", "plugin_feature"} == found.keys() and isinstance(found["plugin_feature"], Feature)
+    assert {"corpora", "dialogue_acts", "export", "plugin_feature"} == found.keys() and isinstance(
+        found["plugin_feature"], Feature
+    )
     assert merged({"reward function": {"own": 1}}, found["plugin_feature"].ids)["reward function"] == {
         "own": 1,
         "of_plugin": "plugin_feature:pay",

@@ -13,8 +13,8 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.features.dialogue_acts.task_chat import TaskTerminalChat
 from rl4dialog.serving.chat import Chat
-from rl4dialog.serving.task_chat import TaskTerminalChat
 from rl4dialog.serving.teaching import Situation, Teaching
 from rl4dialog.serving.terminal import (
     TeachingTerminal,
