@@ -400,7 +400,10 @@ def kinds() -> tuple[type[RunConfig], ...]:
 
 def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
     """Return the kind of a config that has not been validated yet."""
-    return next(kind for kind in reversed(kinds()) if kind.claims(config))
+    for kind in reversed(kinds()):
+        if kind.claims(config):
+            return kind
+    raise ConfigError(f"no feature of this installation has runs with env.id: {id_of(config, 'env')}")
 
 
 def is_of_text(id: str) -> bool:

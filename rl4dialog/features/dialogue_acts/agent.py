@@ -20,6 +20,7 @@ from rl4dialog.data.conversations.record import ROLES, VERSION
 from rl4dialog.data.pool import check_split
 from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
 from rl4dialog.features.dialogue_acts.environments import build_evaluation_envs, build_turn_level_algorithm
+from rl4dialog.features.dialogue_acts.policies import load_plain_policy
 from rl4dialog.features.dialogue_acts.trainee import (
     RETURN,
     RulePlayer,
@@ -32,7 +33,6 @@ from rl4dialog.features.dialogue_acts.trainee import (
 from rl4dialog.inference.loading import Agent, find_checkpoint, model_folder
 from rl4dialog.inference.offline_evaluation import check_is_new, make_folder, print_metrics
 from rl4dialog.inference.simulation import write_simulated
-from rl4dialog.policies.saving import load_plain_policy
 from rl4dialog.runs.reading import TURNS_KEY
 from rl4dialog.runs.report.metrics import sample_estimate
 from rl4dialog.training.random_state import random_states_kept
@@ -121,11 +121,8 @@ class TurnLevelAgent(Agent):
 
 def chosen_agent(config: TurnLevelConfig, name: str, run: Path | None, checkpoint: str | int | None) -> TurnLevelAgent:
     """The policy of a run whose config was already read, or without a run the environment's player of this name."""
-    return TurnLevelAgent(config, name, None if run is None else load_turn_level_policy(config, run, checkpoint))
-
-
-def load_turn_level_policy(config: TurnLevelConfig, run: Path, checkpoint: str | int | None = None) -> BasePolicy:
-    """Load the policy of a run whose config was already read; see `load_agent`."""
+    if run is None:
+        return TurnLevelAgent(config, name)
     folder = model_folder(run, None if checkpoint is None else find_checkpoint(run, checkpoint))
     env = config.env.model_copy(update={"vec_env": "dummy", "n_workers": None})
     in_process = config.model_copy(update={"env": env})
@@ -134,7 +131,7 @@ def load_turn_level_policy(config: TurnLevelConfig, run: Path, checkpoint: str |
     algorithm.env.close()
     load_plain_policy(algorithm.policy, folder)
     algorithm.policy.set_training_mode(False)
-    return algorithm.policy  # type: ignore[no-any-return]
+    return TurnLevelAgent(config, name, algorithm.policy)
 
 
 def _line(episode: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from rl4dialog.core.errors import CheckpointError
 from rl4dialog.core.files import to_plain
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.vectorize import env_states, load_env_states
-from rl4dialog.features.dialogue_acts import environments
+from rl4dialog.features.dialogue_acts import environments, policies
 from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
 from rl4dialog.policies import saving
 from rl4dialog.rollouts.turn_goals.vec_env import PLAYERS, TurnGoalVecEnv
@@ -73,7 +73,7 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
 
 def save_state(algorithm: Any, folder: Path) -> None:
     """Write all arrays and tensors to a folder."""
-    saving.save_plain_policy(algorithm.policy, folder / MODEL_FOLDER)
+    policies.save_plain_policy(algorithm.policy, folder / MODEL_FOLDER)
     save_file(_trained_beside_policy(algorithm), folder / saving.OPTIMIZER_FILE)
     arrays = dict(_named("observations", algorithm._last_obs))
     arrays["episode_starts"] = algorithm._last_episode_starts
@@ -84,7 +84,7 @@ def save_state(algorithm: Any, folder: Path) -> None:
 def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
     """Restore the state of a checkpoint in an algorithm built from the same config."""
     state, arrays = checkpoint.state, load_arrays(checkpoint.path / _EXPERIENCE_FILE)
-    saving.load_plain_policy(algorithm.policy, checkpoint.path / MODEL_FOLDER)
+    policies.load_plain_policy(algorithm.policy, checkpoint.path / MODEL_FOLDER)
     _restore_trained(algorithm, checkpoint.path / saving.OPTIMIZER_FILE)
     for name, value in state["numbers"].items():
         setattr(algorithm, name, value)
@@ -318,7 +318,7 @@ class TurnLevelTrainee(Trainee):
 
     def save_model(self, folder_name: str) -> Path:
         with self._tracker.run_folder.replacing_folder(folder_name) as folder:
-            saving.save_plain_policy(self.algorithm.policy, folder)
+            policies.save_plain_policy(self.algorithm.policy, folder)
         return self._tracker.run_folder.path(folder_name)
 
     def close(self) -> None:

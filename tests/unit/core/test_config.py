@@ -174,6 +174,13 @@ def test_keys_and_components_of_other_kinds_are_refused(blocks, message):
 TURN_LEVEL = {"env": {"id": "CartPole-v1"}, "alg": {"id": "dqn"}, "train_evaluation": {"n_iters": 3}}
 
 
+def test_environment_of_a_missing_feature_is_an_error(monkeypatch):
+    others = [kind for kind in config.kinds() if kind is not TurnLevelConfig]
+    monkeypatch.setattr(config, "kinds", lambda: others)
+    with pytest.raises(ConfigError, match=r"no feature of this installation has runs with env\.id: CartPole-v1"):
+        parse_config(TURN_LEVEL, "x.yml")
+
+
 def test_kind_follows_from_the_algorithm_or_environment():
     config = parse_config(TURN_LEVEL, "x.yml")
     assert isinstance(config, TurnLevelConfig)
