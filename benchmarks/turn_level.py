@@ -17,9 +17,9 @@ import numpy as np
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl4dialog.core.config import TurnLevelConfig
-from rl4dialog.envs.dialogue_acts import DialogueActEnv
-from rl4dialog.training.turn_level.environments import build_turn_level_algorithm, warm_start
+from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
+from rl4dialog.features.dialogue_acts.environments import build_turn_level_algorithm, warm_start
+from rl4dialog.features.dialogue_acts.tasks.environment import DialogueActEnv
 
 
 def environment_turns(config: TurnLevelConfig, n_turns: int) -> float:

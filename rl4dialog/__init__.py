@@ -30,8 +30,7 @@ _NAMES = {
     "rl4dialog.core.types": ("Dialogue", "PartnerReply", "Sample", "Turn"),
     "rl4dialog.data.pool": ("TextGenPool",),
     "rl4dialog.envs.conversation": ("Observation",),
-    "rl4dialog.inference.loading": ("load_policy",),
-    "rl4dialog.inference.turn_level_agent": ("load_agent",),
+    "rl4dialog.inference.loading": ("load_agent", "load_policy"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = ["__version__", "train", *_MODULES]
@@ -56,20 +55,19 @@ def train(
         For a language model, a :class:`~rl4dialog.inference.loading.TrainedRun`; for another environment, its policy.
     """
     from rl4dialog.commands.parser import COMMANDS, make_parser
-    from rl4dialog.core.config import TurnLevelConfig, load_config, text_config
+    from rl4dialog.core.config import load_config, text_config
     from rl4dialog.experiments.own_process import train_arguments
-    from rl4dialog.inference.loading import TrainedRun
-    from rl4dialog.inference.turn_level_agent import load_agent
+    from rl4dialog.inference.loading import TrainedRun, load_agent
 
     folder = Path(run).expanduser().absolute()
     settings = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
-    if not (is_plain := isinstance(config := load_config(config_path, settings), TurnLevelConfig)):
+    if not (config := load_config(config_path, settings)).agent:
         text_config(config)
     argv = train_arguments(config_path, folder, *["--overwrite"] * overwrite, overrides=settings)
     args = make_parser().parse_args(argv)
     args.argv = argv
     COMMANDS["train"].run(args)
-    return load_agent(folder, trust=True) if is_plain else TrainedRun(folder)
+    return load_agent(folder, trust=True) if config.agent else TrainedRun(folder)
 
 
 def __getattr__(name: str) -> Any:

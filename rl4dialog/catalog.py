@@ -46,7 +46,7 @@ PolicyRegistry = Registry(
 AlgorithmRegistry = Registry(
     "algorithm",
     _IDS["algorithm"],
-    adapter="rl4dialog.algorithms.on_policy.rollout_mixin:with_rollouts",
+    adapter=_IDS["adapter"]["algorithm"],
     provided=(
         *("policy", "env", "policy_kwargs", "seed", "kl_controller", "collector", "normalize_rewards"),
         *("supervised_loss", "rollout_buffer_class", "rollout_buffer_kwargs", "sharded", "_init_setup_model"),
@@ -90,7 +90,7 @@ WordlePlayerRegistry = Registry("Wordle player", _IDS["Wordle player"], provided
 TurnAlgorithmRegistry = Registry(
     "turn-level algorithm",
     _IDS["turn-level algorithm"],
-    adapter="rl4dialog.algorithms.turn_level.iterations:with_iterations",
+    adapter=_IDS["adapter"].get("turn-level algorithm"),
     provided=(
         *("policy", "env", "policy_kwargs", "seed", "tensorboard_log", "replay_buffer_class", "replay_buffer_kwargs"),
         *("rollout_buffer_class", "rollout_buffer_kwargs", "_init_setup_model"),

@@ -12,7 +12,8 @@ import script
 import torch
 
 from benchmarks.turn_level import environment_turns, gain_of_workers, training_turns
-from rl4dialog.core.config import TurnLevelConfig, load_config
+from rl4dialog.core.config import load_config
+from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ import script
 import torch
 
 from benchmarks.turn_level import conversations_per_second
-from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig, load_config
+from rl4dialog.core.config import TURN_GOALS, load_config
+from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
+from rl4dialog.features.dialogue_acts.tasks.acts import DialogueAct
 
 
 @dataclass

@@ -63,7 +63,8 @@ def breaches(root: Path) -> list[str]:
                 found.append(f"{path.relative_to(root)} imports {module}")
             if here == there == "features" and not is_declared(path, module):
                 found.append(f"{path.relative_to(root)} imports {module}, which its FEATURE does not need")
-            is_in_workers = here in ("core", "envs", "partners", "tasks") and path.name != "language_model.py"
+            parts = {here, *path.parent.relative_to(root).parts}
+            is_in_workers = parts & {"core", "envs", "partners", "tasks"} and path.name != "language_model.py"
             if is_in_workers and module.split(".")[0] == "torch":
                 found.append(f"{path.relative_to(root)} imports torch")
     return found

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
-from rl4dialog.tasks.dialogue_acts.dialogue import Lexicalizer, RulePolicy, corpus_dialogue, simulate
-from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
-from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
-from rl4dialog.tasks.dialogue_acts.world import make_world
+from rl4dialog.features.dialogue_acts.tasks.agenda import AgendaUser
+from rl4dialog.features.dialogue_acts.tasks.dialogue import Lexicalizer, RulePolicy, corpus_dialogue, simulate
+from rl4dialog.features.dialogue_acts.tasks.goals import DomainGoal, Goal
+from rl4dialog.features.dialogue_acts.tasks.ontology import Database, Domain, Ontology
+from rl4dialog.features.dialogue_acts.tasks.world import make_world
 
 ONTOLOGY = Ontology(
     [

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from rl4dialog.core.config import load_config
-from rl4dialog.envs.dialogue_acts import DialogueActEnv
-from rl4dialog.tasks.town_guide import town_guide
-from rl4dialog.training.turn_level.environments import build_evaluation_envs
-from rl4dialog.training.turn_level.trainee import episodes_of_split, mean_scores
+from rl4dialog.features.dialogue_acts.environments import build_evaluation_envs
+from rl4dialog.features.dialogue_acts.tasks.environment import DialogueActEnv
+from rl4dialog.features.dialogue_acts.tasks.town_guide import town_guide
+from rl4dialog.features.dialogue_acts.trainee import episodes_of_split, mean_scores
 
 
 class MyPolicy:

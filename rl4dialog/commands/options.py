@@ -15,13 +15,13 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.features import features, merged
 from rl4dialog.core.feedback import check_feedback_file
 from rl4dialog.core.files import is_run
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.yaml_loader import packaged_yaml
 
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
-    from rl4dialog.inference.loading import LoadedPolicy
+    from rl4dialog.inference.loading import Agent, LoadedPolicy
     from rl4dialog.inference.simulation import WithoutModel
-    from rl4dialog.inference.turn_level_agent import TurnLevelAgent
     from rl4dialog.serving.server import Address
 
 _logger = logging.getLogger(__name__)
@@ -166,22 +166,16 @@ POLICY = option(
 )
 
 
-def load_agent(args: Namespace) -> LoadedPolicy | TurnLevelAgent:
+def load_agent(args: Namespace) -> LoadedPolicy | Agent:
     """Load what the arguments select, one of which is `POLICY`: in an environment without text, what acts there."""
-    from rl4dialog.core.config import TurnLevelConfig
-
     config = _chosen_config(args)
-    if not isinstance(config, TurnLevelConfig):
+    if not config.agent:
         return _language_model(args, config)
-
-    from rl4dialog.inference.turn_level_agent import TurnLevelAgent, load_turn_level_policy
-
-    if args.policy is not None:
-        return TurnLevelAgent(config, args.policy)
-    if args.run_path is None:
-        raise ConfigError(f"env.id: {config.env.id} needs --run with a run folder, or --policy")
-    policy = load_turn_level_policy(config, Path(args.run_path).expanduser(), args.checkpoint)
-    return TurnLevelAgent(config, model_name(args), policy)
+    if args.policy is None and args.run_path is None:
+        raise ConfigError(f"{config.selection} needs --run with a run folder, or --policy")
+    run = None if args.policy else Path(args.run_path).expanduser()
+    agent: Agent = import_object(config.agent)(config, args.policy or model_name(args), run, args.checkpoint)
+    return agent
 
 
 def load_model(args: Namespace) -> LoadedPolicy:
@@ -215,12 +209,11 @@ def _chosen_config(args: Namespace) -> RunConfig:
     if args.config_path is not None:
         raise ConfigError("--config_path works only with --model; a run has its own config, which --set can override")
 
-    from rl4dialog.core.config import TurnLevelConfig
     from rl4dialog.inference.loading import read_run_config
     from rl4dialog.training.building.components import check_components
 
     config = read_run_config(Path(args.run_path).expanduser(), args.overrides, args.trust)
-    if not isinstance(config, TurnLevelConfig):
+    if not config.agent:
         if unread := [override for override in args.overrides if override.startswith(_OF_TRAINING)]:
             _logger.warning("--set %s has no effect here: only the training reads it", ", ".join(unread))
         config.alg.args.pop("device", None)  # inference uses the available device, not the one of training

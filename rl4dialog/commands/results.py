@@ -65,7 +65,6 @@ def report(args: Namespace) -> None:
 def evaluate(args: Namespace) -> None:
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.inference.offline_evaluation import evaluate_split, evaluation_folder
-    from rl4dialog.inference.turn_level_agent import evaluate_agent
 
     agent = load_agent(args)
     parent = Path(args.run_path) if args.run_path else Path.cwd()
@@ -77,7 +76,7 @@ def evaluate(args: Namespace) -> None:
     elif args.by_turn:
         raise ConfigError("--by_turn compares replies of language models; this run has none")
     else:
-        evaluate_agent(agent, args.split, folder, {**about, "policy": agent.name})
+        agent.evaluate(args.split, folder, {**about, "policy": agent.name})
 
 
 @command(
@@ -142,14 +141,14 @@ def generate(args: Namespace) -> None:
     sampling_option("do_sample=true"),
 )
 def simulate(args: Namespace) -> None:
+    from rl4dialog.inference.loading import Agent
     from rl4dialog.inference.simulation import chosen_player, simulate_to_file
-    from rl4dialog.inference.turn_level_agent import TurnLevelAgent, simulate_agent
 
     check_log(args.output)
     if args.player is not None and args.sampling:
         raise ConfigError("--generation_kwargs has no meaning with --player, which does not sample from a model")
     agent = load_agent(args) if args.player is None else load_for_players(args)
-    if not isinstance(agent, TurnLevelAgent):
+    if not isinstance(agent, Agent):
         name, player = args.player or model_name(args), None
         if args.player is not None:
             player = chosen_player(agent, args.split, args.player)
@@ -158,7 +157,7 @@ def simulate(args: Namespace) -> None:
     elif args.sampling:
         raise ConfigError("--generation_kwargs is for runs on text; use --policy, or --set")
     else:
-        n_written = simulate_agent(agent, args.split, args.n, args.seed, args.output)
+        n_written = agent.simulate(args.split, args.n, args.seed, args.output)
     _print_written(n_written, "conversations", args.output, "other conversations")
 
 

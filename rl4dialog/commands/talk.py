@@ -35,13 +35,14 @@ from rl4dialog.commands.options import (
     write_verbatim,
 )
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.features import all_ids
 from rl4dialog.core.files import is_run
+from rl4dialog.core.registry import import_object
 
 if TYPE_CHECKING:
     from rl4dialog.core.protocols import Player
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.serving.judging import Judging
-    from rl4dialog.serving.task_chat import TaskAgent
     from rl4dialog.serving.teaching import Teaching
 
 _N_EXAMPLES, _LONGEST_EXAMPLE = 3, 80  # messages to begin with, and their characters
@@ -57,7 +58,7 @@ _SITUATIONS = (
 def chat(args: Namespace) -> None:
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.serving.chat import Chat, ChatAgent
-    from rl4dialog.serving.terminal import TaskTerminalChat, TerminalChat, console_reader
+    from rl4dialog.serving.terminal import TerminalChat, console_reader
 
     feedback, chosen = feedback_file(args), _load_for_chat(args)
     read_line = console_reader(sys.stdin, write_verbatim)
@@ -70,7 +71,7 @@ def chat(args: Namespace) -> None:
         talk = Chat(models, feedback, args.seed, args.show_reward, show_tokens=False)
         TerminalChat(talk, read_line, write_verbatim).run()
     else:
-        TaskTerminalChat(chosen(), read_line, write_verbatim).run()
+        _about_task("terminal")(chosen(), read_line, write_verbatim).run()
 
 
 @command(
@@ -178,7 +179,7 @@ def serve(args: Namespace) -> None:
     serve_api(model, name, address, write_verbatim, api_key)
 
 
-def _load_for_chat(args: Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:
+def _load_for_chat(args: Namespace) -> LoadedPolicy | Callable[[], Any]:
     """Load a language model, or what returns an agent for a task for each person."""
     from rl4dialog.inference.loading import LoadedPolicy
 
@@ -191,24 +192,22 @@ def _load_for_chat(args: Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:
             raise ConfigError(
                 f"{name} is for a task, whose dialogues are scored by whether a goal is reached; remove --{given}"
             )
+    return functools.partial(_about_task("agent"), chosen, name, args.seed)
 
-    from rl4dialog.serving.task_chat import ActAgent, WordsAgent
 
-    if isinstance(chosen, LoadedPolicy):
-        return functools.partial(WordsAgent, chosen, name, args.seed)
-    return functools.partial(ActAgent, chosen, args.seed)
+def _about_task(part: str) -> Any:
+    return import_object(all_ids()["chat about a task"][part])
 
 
 def _chat_page(args: Namespace) -> Any:
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.serving.chat import Chat, ChatAgent
     from rl4dialog.serving.chat_page import ChatPage
-    from rl4dialog.serving.task_chat import TaskPage
 
     feedback, chosen = feedback_file(args), _load_for_chat(args)
     if not isinstance(chosen, LoadedPolicy):
         warn_of_visitors(args, "chat with the agent.")
-        return TaskPage(chosen)
+        return _about_task("page")(chosen)
     models = [ChatAgent(chosen, model_name(args))]
     if args.compare is not None:
         models.append(ChatAgent(load_compared(args), compared_name(args)))

@@ -22,7 +22,6 @@ from rl4dialog.core.config_blocks import (
     BatchedEvaluationConfig,
     ComponentConfig,
     EnvConfig,
-    EnvironmentsConfig,
     GenerationConfig,
     KLConfig,
     OfAKind,
@@ -32,7 +31,6 @@ from rl4dialog.core.config_blocks import (
     TextEvaluationConfig,
     TextTokenizerConfig,
     TokenizerConfig,
-    TrainEvaluationConfig,
     WarmStartConfig,
     block_of,
     id_of,
@@ -364,6 +362,10 @@ class RewardModelConfig(RunConfig):
     def claims(cls, given: Mapping[str, Any]) -> bool:
         return is_text(given) and id_of(given, "alg") == "reward_model"
 
+    @property
+    def instead(self) -> str:
+        return "use its folder as model_name of a reward"
+
     @model_validator(mode="before")
     @classmethod
     def _no_environments(cls, given: Any) -> Any:
@@ -379,82 +381,6 @@ class RewardModelConfig(RunConfig):
         if self.train_evaluation.n_iters is not None:
             raise ValueError(f"train_evaluation.n_iters {wrong}; set {right}.num_train_epochs")
         return self
-
-
-class TurnLevelAlgConfig(AlgConfig):
-    policy: ComponentConfig = Field(default_factory=lambda: ComponentConfig(id="mlp_policy"))
-    """Policy."""
-
-
-class TurnLevelEnvConfig(EnvironmentsConfig):
-    vec_env: Literal["blocks", "subproc", "dummy"] = "dummy"
-    """Placement of the environments, as on text."""
-    args: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of each environment; those of ``gymnasium.make`` for an id registered with gymnasium."""
-
-    @model_validator(mode="after")
-    def _workers_are_used(self) -> TurnLevelEnvConfig:
-        if self.n_workers is not None and self.vec_env != "blocks":
-            raise ValueError(f"n_workers has a meaning only with vec_env: blocks, not with {self.vec_env}")
-        return self
-
-
-class TurnLevelEvaluationConfig(TrainEvaluationConfig):
-    n_iters: int = Field(ge=0)
-    """Number of iterations."""
-    n_eval_episodes: int = Field(default=20, ge=1)
-    """``env.id`` other than ``text_generation`` only: number of episodes of an evaluation."""
-    deterministic: bool = True
-    """``env.id`` other than ``text_generation`` only: evaluate the most likely actions instead of sampled ones."""
-    also_sampled: bool = False
-    """``env.id`` other than ``text_generation`` only: also evaluate sampled actions, as metrics ``sampled/...``."""
-
-
-class TurnLevelConfig(RunConfig):
-    """Config of a stable-baselines3 or sb3-contrib run in an environment with plain gymnasium spaces."""
-
-    trainee = "rl4dialog.training.turn_level.trainee:TurnLevelTrainee"
-    check = "rl4dialog.training.turn_level.environments:check_turn_level"
-    plan = "rl4dialog.training.plan:turn_level_rows"
-    shipped = "town_guide/{id}"
-    has_rollouts = True
-    not_logged = ("log_infos", "info_fns", "conversations")
-    alg: TurnLevelAlgConfig
-    """Algorithm and policy."""
-    env: TurnLevelEnvConfig
-    """Environments."""
-    task: ComponentConfig | None = None
-    """World of task-oriented dialogues. Required for ``env.id: dialogue_acts``, ``datapool.id: task_dialogues`` and the
-    partner ``agenda_user``.
-    """
-    reward_fn: ComponentConfig | None = None
-    """Reward of a turn, for ``env.id: dialogue_acts``, or a reward of conversations, for ``turn_goals``."""
-    datapool: ComponentConfig | None = None
-    """``env.id: turn_goals`` only: personas, and how conversations begin."""
-    speaker: ComponentConfig | None = None
-    """``env.id: turn_goals`` only: what puts the agent's goals into words."""
-    partner: ComponentConfig | None = None
-    """``env.id: turn_goals`` only: conversation partner."""
-    estimator: ComponentConfig | None = None
-    """``env.id: turn_goals`` only: estimate of the partner's state for the policy. Default: ``bag_of_words``."""
-    nlu: ComponentConfig | None = None
-    """``env.id: dialogue_acts`` only: understanding of the user's words. Default: acts reach the agent as acts."""
-    tracker: ComponentConfig | None = None
-    """``env.id: dialogue_acts`` only: tracker of constraints and bookings. Default: fixed rules."""
-    nlg: ComponentConfig | None = None
-    """``env.id: dialogue_acts`` only: words of the agent's acts. Default: acts reach the user as acts."""
-    warm_start: ComponentConfig | None = None
-    """Training before the first iteration, such as ``id: bc``."""
-    train_evaluation: TurnLevelEvaluationConfig
-    """Training length, evaluations and checkpoints."""
-
-    @classmethod
-    def claims(cls, given: Mapping[str, Any]) -> bool:
-        return not is_text(given)
-
-    @classmethod
-    def selected_by(cls, given: Mapping[str, Any]) -> str | None:
-        return f"env.id: {id_of(given, 'env')}"
 
 
 _OPENRL = {"critic_lr", "episode_length", "num_mini_batch", "ppo_epoch", "reward_class", "use_adv_normalize"}
@@ -474,7 +400,10 @@ def kinds() -> tuple[type[RunConfig], ...]:
 
 def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
     """Return the kind of a config that has not been validated yet."""
-    return next(kind for kind in reversed(kinds()) if kind.claims(config))
+    for kind in reversed(kinds()):
+        if kind.claims(config):
+            return kind
+    raise ConfigError(f"no feature of this installation has runs with env.id: {id_of(config, 'env')}")
 
 
 def is_of_text(id: str) -> bool:
@@ -497,12 +426,7 @@ def text_config(config: RunConfig) -> TextConfig:
     if isinstance(config, TextConfig):
         return config
     what = "trains no language model, which is needed here"
-    if isinstance(config, RewardModelConfig):
-        raise ConfigError(f"a run with alg.id: reward_model {what}; use its folder as model_name of a reward")
-    assert isinstance(config, TurnLevelConfig)
-    talk = "" if config.task is None else "; to talk to it, use rl4dialog chat, or rl4dialog ui without other modes"
-    cure = f"in Python, rl4dialog.load_agent loads its policy{talk}"
-    raise ConfigError(f"a run with env.id: {config.env.id} {what}; {cure}")
+    raise ConfigError(f"a run with {config.selection} {what}; {config.instead}")
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
@@ -540,7 +464,7 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
             raise ConfigError(f"{problem}; {cure}") from error
         problems = [_describe(problem, config) for problem in error.errors()]
         of_text = {"tokenizer"} if id_of(config, "env") == TURN_GOALS else {"tokenizer", "datapool"}
-        if kind_of(config) is TurnLevelConfig and of_text & config.keys():
+        if not is_text(config) and of_text & config.keys():
             problems.append(f"language models are trained with env.id: {TEXT_GENERATION}, the default")
         if id_of(config, "env") is None and not {"tokenizer", "datapool"} & config.keys():
             problems.append(f"env.id is missing too, which means {TEXT_GENERATION}")

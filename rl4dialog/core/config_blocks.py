@@ -478,6 +478,12 @@ class RunConfig(OfAKind):
     """A shipped config of this kind, in which ``{id}`` is an algorithm."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
+    agent: ClassVar[str] = ""
+    """Function that loads what acts in a run without texts, as ``"module:name"``, see
+    :class:`~rl4dialog.inference.loading.Agent`.
+    """
+    conditions: ClassVar[str] = ""
+    """Function that returns own rows of ``training.building.conditions`` and their values, as ``"module:name"``."""
     not_logged: ClassVar[Sequence[str]] = ()
     """Keys of ``logging`` without a meaning for this kind."""
     alg: AlgConfig
@@ -518,13 +524,22 @@ class RunConfig(OfAKind):
         id = id_of(given, "alg")
         return None if id is None else f"alg.id: {id}"
 
+    @property
+    def selection(self) -> str | None:
+        """The key that selected this kind, with its value."""
+        return self.selected_by({"alg": {"id": self.alg.id}, "env": {"id": getattr(self.env, "id", None)}})
+
+    @property
+    def instead(self) -> str:
+        """What to do with a run without a language model where one is needed."""
+        return ""
+
     @model_validator(mode="after")
     def _logs_what_there_is(self) -> RunConfig:
         for key in self.not_logged:
             if getattr(self.logging, key):
-                kind = self.selected_by({"alg": {"id": self.alg.id}, "env": {"id": getattr(self.env, "id", None)}})
                 why = "" if self.has_rollouts else ", which makes no rollouts"
-                raise ValueError(f"logging.{key} has no meaning with {kind}{why}")
+                raise ValueError(f"logging.{key} has no meaning with {self.selection}{why}")
         return self
 
     @property

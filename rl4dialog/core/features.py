@@ -96,8 +96,10 @@ class _Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         is_ours = name.startswith("rl4dialog.") and not name.startswith(_OURS)
-        known = is_ours and any(name in feature.moved for feature in features().values())
-        return importlib.machinery.ModuleSpec(name, self) if known else None
+        moved = [old for feature in features().values() for old in feature.moved] if is_ours else []
+        if name not in moved and any(old.startswith(f"{name}.") for old in moved):
+            return importlib.machinery.ModuleSpec(name, None, is_package=True)  # nothing else is left of it
+        return importlib.machinery.ModuleSpec(name, self) if name in moved else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         (new,) = {feature.moved[spec.name] for feature in features().values() if spec.name in feature.moved}

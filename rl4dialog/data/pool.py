@@ -6,7 +6,9 @@ Unlike in RL4LMs, references do not contain the marker that ends a reply, and an
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
+import json
 import math
 import random
 from abc import abstractmethod
@@ -195,6 +197,12 @@ def limit_samples(samples: Iterable[Sample], max_size: int | None, pool: str, sp
             f"its dialogues are too short."
         )
     return kept
+
+
+@functools.cache
+def built_world(task: Callable[..., Any], args: str) -> Any:
+    """Build the world of a task once per process; `args` are the task's arguments as JSON, with sorted keys."""
+    return task(**json.loads(args))
 
 
 @dataclass

@@ -11,12 +11,14 @@ import dataclasses
 import functools
 import logging
 import re
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, overload
 
 import torch
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import get_device
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -26,6 +28,7 @@ from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, T
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RL4DialogError, RunFolderError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.core.run_format import config_of
 from rl4dialog.data.dialogue_format import DialogueFormat
@@ -75,6 +78,20 @@ def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = Fals
     load_entry_points()
     load_imports(config.imports, config_folder(run))
     return config
+
+
+class Agent(ABC):
+    """What acts in a run without texts: a trained policy, or a player of the environment."""
+
+    name: str
+
+    @abstractmethod
+    def evaluate(self, split: str, folder: Path, about: Mapping[str, Any]) -> dict[str, float]:
+        """Evaluate it, write the results to a new folder, and print them."""
+
+    @abstractmethod
+    def simulate(self, split: str, n: int, seed: int, path: Path) -> int:
+        """Write dialogues as a log, print a table, and return the number of new ones."""
 
 
 def read_text_config(run: Path, trust: bool = False) -> TextConfig:
@@ -539,3 +556,27 @@ def _check_as_many(prompts: Sequence[Any], **others: Sequence[Any] | None) -> No
     for name, values in others.items():
         if values is not None and len(values) != len(prompts):
             raise DataError(f"there are {len(prompts)} prompts but {len(values)} {name}; pass one per prompt")
+
+
+def load_agent(run: str | Path, checkpoint: str | int | None = None, trust: bool = False) -> BasePolicy:
+    """Load the policy of a run in an environment other than ``text_generation``.
+
+    Args:
+        run: The run folder, which may have been moved.
+        checkpoint: ``None`` for the final policy; otherwise an iteration number, ``"last"`` or ``"best"``.
+        trust: Whether to allow the code that the run's config executes, such as its ``imports`` or the module of an
+            ``env.id``, and the addresses, keys and files that it names.
+
+    Returns:
+        stable-baselines3's policy: ``policy.predict(observation, deterministic=True)`` returns an action.
+
+    Raises:
+        RunFolderError: If the folder contains no run, no policy, or no such checkpoint.
+        ConfigError: If it is a run of a language model, its config needs ``trust``, or the environment cannot be built.
+        ModelError: If the weights do not match.
+    """
+    folder = Path(run).expanduser()
+    config = read_run_config(folder, trust=trust)
+    if not config.agent:
+        raise ConfigError(f"{folder} is a run of a language model; use rl4dialog.load_policy")
+    return import_object(config.agent)(config, folder.name, folder, checkpoint).policy  # type: ignore[no-any-return]

@@ -30,7 +30,6 @@ from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.simulation import WithoutModel, simulate_to_file
 from rl4dialog.rollouts.talk import Talk
 from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples, takes_persona
-from rl4dialog.serving.task_chat import NOTHING, TaskAgent, TaskChat, in_words
 from rl4dialog.serving.teaching import Teaching
 from rl4dialog.text.prompts import encode_reply
 from rl4dialog.text.tokenizer import UNKNOWN_TOKEN
@@ -51,10 +50,15 @@ class Command(NamedTuple):
 
 
 _N_FOR_WORDS, _MAX_WORDS = 1000, 60  # conversations that are read for words, and words that are listed
-_COMMANDS = {
-    chat: {name: Command(**texts) for name, texts in commands.items()}
-    for chat, commands in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()
-}
+
+
+def commands_of(module: Path) -> dict[str, dict[str, Command]]:
+    """Slash commands by chat and name, whose texts are in a file of the same name as a module, with ``.yaml``."""
+    texts = packaged_yaml(module.with_suffix(".yaml"))
+    return {chat: {name: Command(**of_one) for name, of_one in commands.items()} for chat, commands in texts.items()}
+
+
+_COMMANDS = commands_of(Path(__file__))
 
 
 def parse_command(line: str, commands: Mapping[str, Command]) -> tuple[str, str]:
@@ -277,55 +281,6 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigError(f"{text!r} is not a number") from None
-
-
-class TaskTerminalChat(LineChat):
-    """A dialogue with an agent that speaks in dialogue acts, about a goal if the person asks for one."""
-
-    commands = _COMMANDS["task"]
-
-    def __init__(self, agent: TaskAgent, read_line: ReadLine, write: Write) -> None:
-        super().__init__(read_line, write)
-        self._chat, self._shows_acts = TaskChat(agent), False
-
-    def _greet(self) -> None:
-        agent = self._chat.agent
-        self._write(f"Chat with {agent.name} about: {', '.join(agent.domains)}.\n")
-        self._write("Type /goal for a goal to reach, /help for commands, /quit or Ctrl-D to end.\n")
-
-    def _reply(self, text: str) -> None:
-        reply = self._chat.say(text)
-        if self._shows_acts:
-            self._write(f"  understood: {in_words(reply.understood)}\n")
-        self._write(f"{speaker('agent')}{visible(reply.text) or NOTHING}\n")
-        if self._shows_acts:
-            self._write(f"  acts: {in_words(reply.acts)}\n")
-        if self._chat.is_over:
-            self._write_end()
-
-    def _do_goal(self) -> None:
-        self._chat.draw_goal()
-        self._write(f"Goal: {self._chat.goal}\nSay goodbye, or /done, when you have everything.\n")
-
-    def _do_done(self) -> None:
-        self._chat.end()
-        self._write_end()
-
-    def _write_end(self) -> None:
-        if self._chat.score:
-            self._write(f"{self._chat.score}\n")
-        self._write("A new dialogue begins.\n")
-
-    def _do_acts(self) -> None:
-        self._shows_acts = not self._shows_acts
-        self._write(f"Dialogue acts are {'shown' if self._shows_acts else 'hidden'}.\n")
-
-    def _do_reset(self) -> None:
-        self._chat.reset()
-        self._write("A new dialogue begins.\n")
-
-    def _do_save(self, argument: str) -> None:
-        self._append(argument, self._chat.record())
 
 
 class TeachingTerminal(LineChat):

@@ -9,19 +9,16 @@ from typing import Any
 
 import torch
 from rich.table import Table
-from stable_baselines3.common.env_checker import check_env
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import (
-    TURN_GOALS,
     OfflineConfig,
     OnPolicyConfig,
     RewardModelConfig,
     RunConfig,
     SupervisedConfig,
     TextConfig,
-    TurnLevelConfig,
 )
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError
@@ -52,7 +49,6 @@ from rl4dialog.training.memory import (
 )
 from rl4dialog.training.policy_trainee import find_initial_critic
 from rl4dialog.training.reward_model.models import build_judgements, encode_judged, loss_of
-from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
 
 Rows = Iterator[tuple[str, str]]
 
@@ -249,41 +245,3 @@ def reward_model_rows(config: RewardModelConfig) -> Rows:
     if config.alg.ensemble > 1:
         yield "models", f"{config.alg.ensemble}, trained together"
     yield "epochs", f"{config.n_iters}"
-
-
-def turn_level_rows(config: TurnLevelConfig) -> Rows:
-    _check_env(config)
-    algorithm = build_turn_level_algorithm(config)
-    algorithm.env.close()
-    env, n_timesteps = config.env, algorithm.timesteps_per_iteration
-    yield "observations", str(algorithm.observation_space)
-    yield "actions", str(algorithm.action_space)
-    yield "environments", f"{env.n_envs}"
-    yield "worker processes", str(worker_count(env.n_envs, env.n_workers, env.vec_env) or "none")
-    yield "iterations", f"{config.n_iters:,}"
-    yield "timesteps per iteration", f"{n_timesteps:,}"
-    yield "timesteps", f"{n_timesteps * config.n_iters:,}"
-    buffer = getattr(algorithm, "replay_buffer", None)
-    if buffer is not None:
-        n_updates = n_timesteps if algorithm.gradient_steps < 0 else algorithm.gradient_steps
-        n_before = min(config.n_iters, algorithm.learning_starts // n_timesteps)
-        values = [vars(buffer), *(value for value in vars(buffer).values() if isinstance(value, dict))]
-        n_bytes = sum(getattr(array, "nbytes", 0) for arrays in values for array in arrays.values())
-        yield "iterations before training", f"{n_before:,}"
-        yield "optimizer steps", f"{n_updates * (config.n_iters - n_before):,}"
-        yield "replay buffer", f"{n_bytes / MIB:,.0f} MiB when it is full"
-    yield "policy parameters", f"{sum(each.numel() for each in algorithm.policy.parameters()):,}"
-    yield "episodes of an evaluation", f"{config.train_evaluation.n_eval_episodes}"
-
-
-def _check_env(config: TurnLevelConfig) -> None:
-    if config.env.id == TURN_GOALS:
-        return  # vectorized from the start
-    envs = build_evaluation_envs(config, "val")
-    try:
-        check_env(envs.envs[0], warn=False)
-    except (AssertionError, ValueError) as error:
-        what = "is not a valid environment for stable-baselines3"
-        raise ConfigError(f"env.id: {config.env.id} {what}: {error}") from error
-    finally:
-        envs.close()

@@ -10,7 +10,8 @@ from benchmarks.turn_level import (
     one_process,
     training_turns,
 )
-from rl4dialog.core.config import TurnLevelConfig, parse_config
+from rl4dialog.core.config import parse_config
+from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
 
 ACTS = {
     "task": {"id": "town_guide", "args": {"n_dialogues": 20}},

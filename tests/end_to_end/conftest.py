@@ -1,21 +1,4 @@
-"""What a test registers or imports is gone after it, so that the next may use the same names."""
+"""What every test of whole runs gets."""
 
-import sys
-
-import pytest
-from pages import EXAMPLES
+from registered import nothing_stays_registered  # noqa: F401 (fixture)
 from stand_ins import bert_config, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
-
-from rl4dialog import catalog
-
-
-@pytest.fixture(autouse=True)
-def _nothing_stays_registered():
-    registries = [value for value in vars(catalog).values() if isinstance(value, catalog.Registry)]
-    before = [dict(registry._entries) for registry in registries]
-    yield
-    for registry, entries in zip(registries, before, strict=True):
-        registry._entries = entries
-    examples = [path.stem for path in EXAMPLES.glob("*.py")]
-    for name in ("mine", "my_parts", *examples):
-        sys.modules.pop(name, None)

@@ -20,11 +20,11 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_feedback, write_queue
 from rl4dialog.core.untrusted import visible
 from rl4dialog.data.studies import Study
+from rl4dialog.features.dialogue_acts.task_chat import TaskPage
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.chat_page import ChatPage
 from rl4dialog.serving.judging import JudgingPage, QueueJudging, StudyJudging, StudyPage
 from rl4dialog.serving.page import without_joiners
-from rl4dialog.serving.task_chat import TaskPage
 
 
 @pytest.fixture

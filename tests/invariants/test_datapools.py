@@ -10,7 +10,7 @@ from other_processes import assert_other_processes_make_the_same
 from tiny import make_tokenizer
 
 from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.tasks.town_guide import town_guide
+from rl4dialog.features.dialogue_acts.tasks.town_guide import town_guide
 from rl4dialog.text.chat_template import ChatTemplate, parse_time
 from rl4dialog.training.building.texts import build_pool
 

@@ -31,14 +31,19 @@ from rl4dialog.policies.lora import check_settings
 from rl4dialog.runs.experiment_trackers import check_outputs
 from rl4dialog.training.building.conditions import conditions_met
 from rl4dialog.training.building.conversations import check_partner
-from rl4dialog.training.building.policy import build_post_processor, check_chosen, own_policy_args, policy_class
+from rl4dialog.training.building.policy import (
+    build_post_processor,
+    check_chosen,
+    check_fits,
+    own_policy_args,
+    policy_class,
+)
 from rl4dialog.training.building.rewards import metrics_and_rewards
 from rl4dialog.training.building.switching import switch_algorithm
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.processes import refuse_deepspeed
 from rl4dialog.training.reward_model.models import check_model_names
 from rl4dialog.training.supervised import IGNORED_ARGS, check_training_args, warm_start_args
-from rl4dialog.training.turn_level.environments import check_fits
 
 
 def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool = False) -> None:

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 from rl4dialog import catalog
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.schedules import as_schedule
 from rl4dialog.core.config import (
-    TURN_GOALS,
     OfflineConfig,
     OnPolicyConfig,
     PolicyRunConfig,
     RunConfig,
     TextConfig,
-    TurnLevelConfig,
 )
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import Partner
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.reward_parts import RewardPart, names_needing
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.graph_sampler import eager_reason
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
-from rl4dialog.tasks.turn_goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself, why_unmeasured
 from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs, own_policy_args, policy_class
 from rl4dialog.training.building.switching import OF_PPO
@@ -47,10 +44,6 @@ def rows_met(rows: Iterable[Row], values: Mapping[str, Any]) -> Iterator[str]:
 
 _PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
 _OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length", "once")
-_TARGET = (
-    "alg.args.target_update_interval is {target_update_interval:,}, but the run has only {n_timesteps:,} timesteps; "
-    "lower it"
-)
 
 # Rows of a condition and a message, by level. No command accepts an `error`. `--dry_run` and new runs refuse `refuse`,
 # for which the doctor fails; it warns of `warn`. All are notes when a config is loaded, and a `note` is nothing else.
@@ -61,9 +54,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         # -- runs in several processes
         (lambda n_processes, data_parallel: n_processes > 1 and not data_parallel,
          "alg.id: {alg_id} trains in one process only, not in {n_processes}"),
-        (lambda n_processes, turn_level: n_processes > 1,
-         "alg.id: {alg_id} learns at turn level, in one process only, not in {n_processes}; set env.n_envs, whose "
-         "environments are vectorized: the network reads all their turns in one batch"),
         (lambda n_envs, n_processes: n_envs % n_processes,
          "env.n_envs is {n_envs}, which is not divisible by {n_processes} processes"),
         (lambda has_fsdp, shardable: has_fsdp and not shardable,
@@ -208,8 +198,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "one of them, or use an algorithm without groups"),
         (lambda value_rank_states, unmeasured: True,
          "train_evaluation.value_rank_states measures the critic, but {unmeasured}; remove it"),
-        (lambda goals, vec_env: vec_env != "dummy",
-         "env.vec_env: {vec_env} cannot be combined with env.id: turn_goals, all in the main process; remove it"),
         (lambda critic_warmup_iters, n_iters: critic_warmup_iters > n_iters,
          "alg.args.critic_warmup_iters is {critic_warmup_iters}, more than the {n_iters} iterations; lower it"),
         (lambda mask_truncated, terminate_on_eos: mask_truncated and not terminate_on_eos,
@@ -226,31 +214,12 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
     "refuse": (
         (lambda too_long: too_long, "{too_long[0]}.min_length is {too_long[1]:,}, but replies have at most "
          "{too_long[2]:,} tokens (env.args.max_episode_length); lower it"),
-        (lambda learning_starts, n_timesteps: learning_starts >= n_timesteps,
-         "alg.args.learning_starts is {learning_starts:,}, but the run has only {n_timesteps:,} timesteps; lower it"),
-        (lambda gradient_steps: gradient_steps == 0,
-         "alg.args.gradient_steps is 0, so nothing is ever trained; use 1, or -1 for as many as timesteps"),
-        (lambda estimator_warmup_iters, n_iters: estimator_warmup_iters >= n_iters,
-         "alg.args.estimator_warmup_iters is {estimator_warmup_iters}, but n_iters {n_iters}; lower it"),
-        (lambda buffer_size, batch_size: buffer_size < batch_size,
-         "alg.args.buffer_size is {buffer_size:,}, less than alg.args.batch_size = {batch_size:,}; raise it"),
-        (lambda n_target_updates, chosen_interval: n_target_updates == 0, _TARGET),
-        (lambda tau, train_freq: tau == 0,
-         "alg.args.tau is 0, so the target network never moves; use 1 for copies, or a small rate such as 0.005"),
         (lambda polyak_rate: polyak_rate == 0,
          "alg.args.polyak_rate is 0, so the targets of the values never move; use a small rate such as 0.005"),
         (lambda reference_decay: reference_decay == 1,
          "alg.policy.args.reference_decay is 1, so the reference never moves; use 0.99, or reference: initial"),
-        (lambda goals: len(goals) == 1,
-         "env.args.goals has only the goal {goals[0].name!r}, so the agent has nothing to choose; add another goal"),
-        (lambda equal_goals: True, "env.args.goals: {equal_goals} have the same name, questions or words; remove one"),
-        (lambda empty_goals: empty_goals,
-         "env.args.goals: {empty_goals[0].name!r} has words, but none is a content word; add others"),
-        (lambda wordless_goals: len(wordless_goals) > 1,
-         "env.args.goals: {wordless_goals[0].name!r} and {wordless_goals[1].name!r} have no words; add some to one"),
     ),
     "warn": (
-        (lambda n_target_updates: n_target_updates == 0, _TARGET),
         (lambda reference_every, n_iters: reference_every >= n_iters,
          "alg.policy.args.reference_every is {reference_every}, and the run has only {n_iters} iterations; lower it"),
         (lambda patience, eval_every, n_iters: patience > (n_iters - 1) // eval_every,
@@ -259,15 +228,11 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "train_evaluation.keep_best has no effect: eval_every is {eval_every} and n_iters {n_iters}; lower the first"),
         (lambda credit, max_turns: credit == "turn" and max_turns == 1,
          "alg.args.credit: turn is for conversations, but env.args.max_turns is 1; raise it, or use credit: token"),
-        (lambda n_turns, buffer_size: n_turns > buffer_size,
-         "warm_start.args.n_turns is {n_turns:,}, but alg.args.buffer_size is {buffer_size:,}: the first are lost"),
         (lambda partner_timeout, reward_timeout: partner_timeout > reward_timeout,
          "env.args.partner.args.timeout_s is {partner_timeout:g}, but reward_fn.timeout_s ends all attempts together "
          "after {reward_timeout:g} seconds; lower it"),
         (lambda weightless_rewards: weightless_rewards,
          "reward_fn.{weightless_rewards[0]} has the weight 0, so it is never paid; raise it, or remove this reward"),
-        (lambda exploration_initial_eps, exploration_final_eps: exploration_final_eps > exploration_initial_eps,
-         "alg.args.exploration_final_eps is {exploration_final_eps:g}, so the agent explores more and more; lower it"),
     ),
     "note": (
         (lambda learning_rate, n_iters: isinstance(learning_rate, Mapping) and n_iters > 1
@@ -309,10 +274,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "datapool.args.p_consistent has no effect on the games: none of them is played by the player mixture"),
         (lambda has_partner, max_turns: has_partner and max_turns == 1,
          "env.args.max_turns is 1: the partner answers once, and the model never reads it"),
-        (lambda max_turns_of_task: max_turns_of_task == 1,
-         "env.args.max_turns is 1: every dialogue ends with the first answer of the agent, whatever the user needs"),
-        (lambda n_composites, action: action != "composite",
-         "env.args.n_composites has no effect without env.args.action: composite"),
     ),
 }
 
@@ -340,11 +301,12 @@ OF_REWARDS: tuple[Row, ...] = (
 
 def conditions_met(config: RunConfig) -> dict[str, str]:
     """Levels of the conditions that a config with valid arguments meets, by message; the most severe first."""
-    values, found = _values(config), dict[str, str]()
+    rows, own_values = import_object(config.conditions)(config) if config.conditions else ({}, {})
+    values, found = _values(config) | own_values, dict[str, str]()
     scopes = [{**values, **more} for more in ({}, *_of_partners(config))]
-    for level, rows in CONDITIONS.items():
+    for level, of_all in CONDITIONS.items():
         for scope in scopes:
-            for message in rows_met(rows, scope):
+            for message in rows_met((*of_all, *rows.get(level, ())), scope):
                 found.setdefault(message, level)
     return found
 
@@ -384,7 +346,6 @@ def _values(config: RunConfig) -> dict[str, Any]:
         if callback.id == "early_stopping":
             values["patience"] = {**catalog.CallbackRegistry.defaults(callback.id), **callback.args}["patience"]
     kinds: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
-        TurnLevelConfig: _of_turn_level,
         TextConfig: _of_text,
         PolicyRunConfig: _of_policy,
         OnPolicyConfig: _of_rollouts,
@@ -513,29 +474,6 @@ def _of_partners(config: RunConfig) -> Iterator[dict[str, Any]]:
             yield {"place": place, "rule": rule, "of_partner": partners[rule], "of_datapool": pools[rule]}
 
 
-def _of_turn_level(config: TurnLevelConfig) -> dict[str, Any]:
-    values = {**catalog.TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args, "vec_env": config.env.vec_env}
-    values |= {"turn_level": True, "shardable": None}
-    values |= {"n_composites": config.env.args.get("n_composites"), "action": config.env.args.get("action", "")}
-    if config.env.id == "dialogue_acts":
-        values["max_turns_of_task"] = config.env.args.get("max_turns")
-    values["n_turns"] = config.warm_start and config.warm_start.args.get("n_turns")
-    n_steps = values["train_freq"] * config.n_iters if "train_freq" in values else 0
-    if n_steps:
-        values["n_timesteps"] = n_steps * config.env.n_envs
-        if "exploration_fraction" in values:  # DQN and its kind count steps, and others updates
-            values["n_target_updates"] = n_steps // max(values["target_update_interval"] // config.env.n_envs, 1)
-            values["chosen_interval"] = config.alg.args.get("target_update_interval")
-    if config.env.id == TURN_GOALS:
-        goals = chosen_goals(config.env.args["goals"], "env.args.goals")
-        values["goals"] = goals
-        equal = (f"{a.name!r} and {b.name!r}" for a, b in combinations(goals, 2) if _are_equal(a, b))
-        values["equal_goals"] = next(equal, None)
-        values["empty_goals"] = [goal for goal in goals if goal.words and not goal.content]
-        values["wordless_goals"] = [goal for goal in goals if not goal.words]
-    return values
-
-
 def _weightless(id: str, args: dict[str, Any], where: str) -> list[str]:
     """Paths of the parts of a composite reward that are never paid."""
     found = []
@@ -544,8 +482,3 @@ def _weightless(id: str, args: dict[str, Any], where: str) -> list[str]:
             found.append(f"{where}.rewards[{i}] ({block['id']})")
         found += _weightless(block["id"], block.get("args") or {}, f"{where}.rewards[{i}].args")
     return found
-
-
-def _are_equal(one: TurnGoal, other: TurnGoal) -> bool:
-    names = [" ".join(goal.name.lower().split()) for goal in (one, other)]
-    return names[0] == names[1] or one.questions == other.questions != () or one.content == other.content != frozenset()

@@ -10,7 +10,7 @@ from torch.cuda import is_bf16_supported
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry, PostProcessorRegistry
-from rl4dialog.core.config import GenerationBlock, OfflineConfig, PolicyRunConfig, TextConfig
+from rl4dialog.core.config import GenerationBlock, OfflineConfig, PolicyRunConfig, TextConfig, is_of_text, start_from
 from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.registry import Registry
@@ -50,6 +50,13 @@ def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
 def check_chosen(config: PolicyRunConfig, registry: Registry) -> None:
     check_own(registry, config.alg.id, config.alg.args, "alg.args")
     check_own(PolicyRegistry, config.alg.policy.id, own_policy_args(config), "alg.policy.args")
+
+
+def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
+    """Check that an algorithm or a policy is not one of another kind of run, which has another registry."""
+    if id not in registry and (id in other or (key == "alg.id" and is_of_text(id))):
+        another = f", or {start_from(id)}" if key == "alg.id" else ""
+        raise ConfigError(f"{key}: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}{another}")
 
 
 def check_own(registry: Registry, id: str, args: Mapping[str, Any], where: str) -> None:

@@ -22,9 +22,8 @@ from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.dialogue_text import ReturnPrefix, begins_with_return
 from rl4dialog.data.mixture import checked_pools
-from rl4dialog.data.pool import SPLITS, Data, TextGenPool
+from rl4dialog.data.pool import SPLITS, Data, TextGenPool, built_world
 from rl4dialog.policies.models import named_model_positions
-from rl4dialog.tasks.dialogue_acts.world import World, built_world
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import encode_prompt, encode_reply, with_turns
 from rl4dialog.text.tokenizer import build_tokenizer
@@ -37,7 +36,7 @@ def build_pool(id: str, args: dict[str, Any], **offered: Any) -> TextGenPool:
     return pool
 
 
-def task_world(task: ComponentConfig | None) -> Callable[[], World] | None:
+def task_world(task: ComponentConfig | None) -> Callable[[], Any] | None:
     """Return what returns the world of a task, built once per process."""
     if task is None:
         return None

@@ -12,13 +12,13 @@ from rl4dialog.core import config, config_blocks
 from rl4dialog.core.config import (
     GenerationBlock,
     RewardModelConfig,
-    TurnLevelConfig,
     kind_of,
     load_config,
     parse_config,
     text_config,
 )
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
 from rl4dialog.training.building.components import check_components
 
 # The keys of RL4LMs' dialogue configs.
@@ -172,6 +172,13 @@ def test_keys_and_components_of_other_kinds_are_refused(blocks, message):
 
 
 TURN_LEVEL = {"env": {"id": "CartPole-v1"}, "alg": {"id": "dqn"}, "train_evaluation": {"n_iters": 3}}
+
+
+def test_environment_of_a_missing_feature_is_an_error(monkeypatch):
+    others = [kind for kind in config.kinds() if kind is not TurnLevelConfig]
+    monkeypatch.setattr(config, "kinds", lambda: others)
+    with pytest.raises(ConfigError, match=r"no feature of this installation has runs with env\.id: CartPole-v1"):
+        parse_config(TURN_LEVEL, "x.yml")
 
 
 def test_kind_follows_from_the_algorithm_or_environment():

@@ -35,12 +35,12 @@ from rl4dialog.core.files import (
 from rl4dialog.data.ratings import read_latest
 from rl4dialog.experiments.reproduction import compare_runs
 from rl4dialog.experiments.sweep.running import SPLIT, evaluations
+from rl4dialog.features.dialogue_acts.tasks.camrest import camrest
+from rl4dialog.features.dialogue_acts.tasks.multiwoz import multiwoz
 from rl4dialog.inference.loading import read_run_config
 from rl4dialog.runs.listing import list_runs, print_runs
 from rl4dialog.runs.report.pages import write_report
 from rl4dialog.runs.run_folder import RunFolder, only_writer, read_result
-from rl4dialog.tasks.camrest import camrest
-from rl4dialog.tasks.multiwoz import multiwoz
 
 DEEP = "[" * 100_000 + "]" * 100_000
 OTHERS = ("[]", "[1, 2]", "{}", "null", "7", '"x"', DEEP)

@@ -9,13 +9,13 @@ import torch
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
+from rl4dialog.features.dialogue_acts.tasks.outcome import TaskReward
 from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.scores.composite import Linear
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer, check_scores
-from rl4dialog.tasks.dialogue_acts.outcome import TaskReward
 
 
 @pytest.mark.parametrize("values", [[1, 2.0], (1, 2), np.array([1.0, 2.0]), torch.tensor([[1.0], [2.0]]), [[1], [2]]])

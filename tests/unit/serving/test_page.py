@@ -16,6 +16,7 @@ from page_process import served_page
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.ratings import latest
+from rl4dialog.features.dialogue_acts.task_chat import TaskPage
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.chat_page import ChatPage
 from rl4dialog.serving.page import (
@@ -30,7 +31,6 @@ from rl4dialog.serving.page import (
     without_joiners,
 )
 from rl4dialog.serving.server import MAX_BODY_BYTES, Address
-from rl4dialog.serving.task_chat import TaskPage
 
 
 def served(models, feedback, allow_hosts=()):

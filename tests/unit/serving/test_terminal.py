@@ -13,10 +13,10 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.features.dialogue_acts.task_chat import TaskTerminalChat
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.teaching import Situation, Teaching
 from rl4dialog.serving.terminal import (
-    TaskTerminalChat,
     TeachingTerminal,
     TerminalChat,
     console_reader,

@@ -23,10 +23,10 @@ from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
 from rl4dialog.algorithms.on_policy.rollout_mixin import OnPolicyArguments
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.algorithms.schedules import as_schedule
-from rl4dialog.algorithms.turn_level.iterations import with_iterations
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.features.dialogue_acts.algorithms.iterations import with_iterations
 from rl4dialog.functional.distributed import process_index
 from rl4dialog.rollouts.kl_controllers import KLController
 from rl4dialog.training.building.components import check_components

@@ -15,11 +15,11 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.envs.conversation import OutsidePartner
+from rl4dialog.features.dialogue_acts.environments import build_evaluation_envs, build_turn_level_algorithm
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.building.components import check_components
 from rl4dialog.training.building.conversations import build_partner, check_conversations
 from rl4dialog.training.building.texts import Lengths, Texts
-from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
 
 SAID = ["how are you ?"]
 

@@ -1,4 +1,0 @@
-"""Tasks in dialogue acts: a user with a goal, a database, and an agent that decides what to say, turn by turn.
-
-A world, such as `rl4dialog.tasks.camrest`, supplies an ontology, a database, goals and a corpus. All the rest is here.
-"""

@@ -1,1 +1,0 @@
-"""Runs whose policy takes whole actions in an environment with plain gymnasium spaces."""
