@@ -216,8 +216,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         has_graphs = why_without_graphs(config, model, lengths, args) is None
         if config.lora is not None:
             LoRA(model.bfloat16() if half else model, config.lora)
-    trunks = [*model.base_model.parameters()] * (args.get("n_critics", 1) if critic == "separate" else 0)
-    weights = [*model.parameters(), *trunks]
+    weights = [*model.parameters(), *(model.base_model.parameters() if critic == "separate" else ())]
     trained = [p for p in weights if p.requires_grad]
     frozen = [p for p in weights if not p.requires_grad]
     own = [p for p in model.parameters() if p.requires_grad]
