@@ -4,6 +4,7 @@ The folders in ``run_folders/`` were written at the commits that name them, with
 of two iterations that was stopped after the first. Add one whenever the format changes.
 """
 
+import io
 import json
 import shutil
 import tarfile
@@ -85,6 +86,29 @@ def test_a_later_checkpoint_is_never_passed_over_for_an_earlier_one(unpacked, ca
     (checkpoint / "manifest.json").unlink()
     write_manifest(checkpoint)
     assert resume(run.name) == 2 and f"this version reads up to {FORMAT}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [("args", "gae_horizon", 1.25), ("args", "baseline", "tether"), ("policy", "n_critics", 2)],
+)
+def test_a_run_with_a_removed_setting_is_evaluated_but_not_trained(where, name, value, unpacked, capsys, monkeypatch):
+    run = unpacked("format_2")
+    config = json.loads((run / "config.json").read_text())
+    (config["alg"] if where == "args" else config["alg"]["policy"])["args"][name] = value
+    (run / "config.json").write_text(json.dumps(config))
+    own = ["train", "--config_path", str(run / "config.json")]
+    place = ["--base_path_to_store_results", ".", "--project_name", "out", "--experiment_name", run.name, "--resume"]
+    assert main(["evaluate", "--run", str(run), "--checkpoint", "last", "--output_path", "evaluated"]) == 0
+    assert main(["report", str(run)]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("Lets increase numbers\n"))
+    assert main(["chat", "--run", str(run), "--checkpoint", "last"]) == 0
+    capsys.readouterr()
+    # The same with its own config, with one that no longer has the setting, and for a new run.
+    assert main([*own, *place]) == 2 and resume(run.name) == 2 and main([*own, "--dry_run"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count(f"{name}: tether was removed" if name == "baseline" else f"{name} was removed") == 3
+    assert said.count("because it showed no gain (see docs/negative_results.md)") == 3
 
 
 def test_what_an_earlier_version_wrote_and_this_one_cannot_read_names_that_version(unpacked, capsys):
