@@ -23,6 +23,7 @@ _GONE = ("on_worker_death", "max_restarts")
 _REMOVED = {
     *("alg.args.gae_horizon", "alg.args.agreement_mask", "alg.policy.args.n_critics"),
     *("alg.args.baseline: evpo", "alg.args.baseline: tether"),
+    *(f"alg.args.n_generations of {id}" for id in ("ppo", "nlpo", "reinforce")),
 }
 _Value = TypeVar("_Value")
 
@@ -45,9 +46,9 @@ def current_config(content: Mapping[str, Any], run: Path) -> dict[str, Any]:
     return config
 
 
-def why_removed(key: str, value: Any) -> str | None:
-    """Why a run with a key of earlier versions cannot be trained; ``None`` if it is not one of these."""
-    found = _REMOVED.intersection((key, f"{key}: {value}"))
+def why_removed(id: str | None, key: str, value: Any) -> str | None:
+    """Why runs with a setting of ``alg.id`` that earlier versions had are not trained; ``None`` for all others."""
+    found = _REMOVED.intersection((key, f"{key}: {value}", f"{key} of {id}"))
     why = "was removed because it showed no gain (see docs/negative_results.md), so a run with it can be evaluated, but"
     return f"{found.pop()} {why} not be trained or resumed; start a new run without it" if found else None
 

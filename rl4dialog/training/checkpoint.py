@@ -265,7 +265,7 @@ def _check_same(root: Path, config: RunConfig) -> RunConfig:
     if {each.get("generation", {}).get("backend") for each in (before, now)} == {"auto", "transformers"}:
         free += ("generation.backend.",)  # auto was transformers once, and continues such a run
     for key, was, becomes in differing(before, now):
-        if becomes is None and (why := why_removed(key, was)):
+        if becomes is None and (why := why_removed(stored.alg.id, key, was)):
             raise ConfigError(f"the run in {root} cannot be resumed: {why}")
     if changed := [text for key, text in changes(before, now) if not f"{key}.".startswith(free)]:
         more = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []

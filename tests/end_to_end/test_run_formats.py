@@ -4,7 +4,6 @@ The folders in ``run_folders/`` were written at the commits that name them, with
 of two iterations that was stopped after the first. Add one whenever the format changes.
 """
 
-import io
 import json
 import shutil
 import tarfile
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import rl4dialog
 from rl4dialog.cli import main
 from rl4dialog.core.files import write_manifest
 from rl4dialog.core.run_format import FORMAT, KEY
@@ -89,26 +89,28 @@ def test_a_later_checkpoint_is_never_passed_over_for_an_earlier_one(unpacked, ca
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "value"),
-    [("args", "gae_horizon", 1.25), ("args", "baseline", "tether"), ("policy", "n_critics", 2)],
+    ("of", "settings", "name"),
+    [
+        ("alg", {"gae_horizon": 1.25}, "alg.args.gae_horizon"),
+        ("alg", {"baseline": "tether", "n_generations": 2}, "alg.args.baseline: tether"),
+        ("policy", {"n_critics": 2}, "alg.policy.args.n_critics"),
+    ],
 )
-def test_a_run_with_a_removed_setting_is_evaluated_but_not_trained(where, name, value, unpacked, capsys, monkeypatch):
+def test_a_run_with_a_setting_that_was_removed_is_evaluated_but_not_trained(of, settings, name, unpacked, capsys):
     run = unpacked("format_2")
     config = json.loads((run / "config.json").read_text())
-    (config["alg"] if where == "args" else config["alg"]["policy"])["args"][name] = value
+    (config["alg"] if of == "alg" else config["alg"]["policy"])["args"] |= settings
     (run / "config.json").write_text(json.dumps(config))
-    own = ["train", "--config_path", str(run / "config.json")]
-    place = ["--base_path_to_store_results", ".", "--project_name", "out", "--experiment_name", run.name, "--resume"]
-    assert main(["evaluate", "--run", str(run), "--checkpoint", "last", "--output_path", "evaluated"]) == 0
-    assert main(["report", str(run)]) == 0
-    monkeypatch.setattr("sys.stdin", io.StringIO("Lets increase numbers\n"))
-    assert main(["chat", "--run", str(run), "--checkpoint", "last"]) == 0
+    of_run = ["--run", str(run), "--checkpoint", "last"]
+    assert main(["evaluate", *of_run, "--output_path", "evaluated"]) == 0 and main(["report", str(run)]) == 0
+    assert rl4dialog.load_policy(run, checkpoint="last").generate("Lets increase numbers")
     capsys.readouterr()
-    # The same with its own config, with one that no longer has the setting, and for a new run.
-    assert main([*own, *place]) == 2 and resume(run.name) == 2 and main([*own, "--dry_run"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count(f"{name}: tether was removed" if name == "baseline" else f"{name} was removed") == 3
-    assert said.count("because it showed no gain (see docs/negative_results.md)") == 3
+    # With its own config, with one that lacks the setting, and as a new run.
+    own = ["train", "--config_path", str(run / "config.json")]
+    place = ["--base_path_to_store_results", ".", "--project_name", "out", "--experiment_name", run.name]
+    assert main([*own, *place, "--resume"]) == 2 and resume(run.name) == 2 and main([*own, "--dry_run"]) == 2
+    refused = f"{name} was removed because it showed no gain (see docs/negative_results.md)"
+    assert " ".join(capsys.readouterr().err.split()).count(refused) == 3
 
 
 def test_what_an_earlier_version_wrote_and_this_one_cannot_read_names_that_version(unpacked, capsys):

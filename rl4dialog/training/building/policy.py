@@ -58,7 +58,7 @@ def check_own(registry: Registry, id: str, args: Mapping[str, Any], where: str) 
     if names := registry.provided.intersection(args):
         raise ConfigError(f"{where}.{min(names)} is set by other parts of the config; remove it")
     for name, value in args.items():
-        if (why := why_removed(f"{where}.{name}", value)) and not registry.takes(id, name):
+        if (why := why_removed(id, f"{where}.{name}", value)) and not registry.takes(id, name):
             raise ConfigError(why)
     registry.check(id, args, where)
 
@@ -128,7 +128,6 @@ def inference_arguments(config: TextConfig) -> dict[str, Any]:
         return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
     for_training = {"optimizer_class", "optimizer_kwargs", "weight_decay", "gradient_checkpointing", "compile"}
     for_training |= {"reference", "offload_reference", "reference_decay", "reference_every"}
-    for_training.add("n_critics")  # of earlier versions
     if not policy_class(config).guided:
         for_training |= {"critic", "critic_reads"}
     return {name: value for name, value in own_policy_args(config).items() if name not in for_training}
