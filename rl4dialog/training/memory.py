@@ -201,7 +201,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     prompt_length = int(of_batch[largest].max()) - rows.response
     n_prompts = n_rows
     if args.get("share_prompts") and not args.get("gradient_checkpointing"):
-        n_prompts = min(math.ceil(n_rows / (args.get("n_generations") or 1)), len(texts.data.samples("train")))
+        n_prompts = min(math.ceil(n_rows / args.get("n_generations", 1)), len(texts.data.samples("train")))
     half = config.precision == "bf16"
     auto_class = policy_class(config).auto_class
     architecture = functools.partial(
