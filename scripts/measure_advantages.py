@@ -237,9 +237,8 @@ def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.n
     none, last, groups = np.zeros_like(rewards), np.zeros(len(rewards)), np.arange(len(rewards)) // GROUP
     turns = np.broadcast_to(np.arange(rewards.shape[1]), rewards.shape)
 
-    def credited(values: np.ndarray, rule: CreditRule, n: int = 1) -> np.ndarray:
-        of = Episodes(rewards, none, np.abs(rewards), values, turns, mask, last, groups)
-        return [rule(of).advantages for _ in range(n)][-1][mask]
+    def credited(values: np.ndarray, rule: CreditRule) -> np.ndarray:
+        return rule(Episodes(rewards, none, np.abs(rewards), values, turns, mask, last)).advantages[mask]
 
     to_go = credited(none, CreditRule("turn"))
     total = rewards.sum(axis=1)
@@ -259,9 +258,6 @@ def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.n
         of_game, _ = games.per_game(values)
         for lambda_ in LAMBDAS:
             found[f"{name}, lambda {lambda_:g}"] = credited(of_game, CreditRule("turn", turn_gae_lambda=lambda_))
-        found[f"{name}, horizon 1"] = credited(of_game, CreditRule("turn", gae_horizon=1.0))
-        found[f"{name}, evpo"] = credited(of_game, CreditRule("turn", baseline="evpo"))
-        found[f"{name}, tether"] = credited(of_game, CreditRule("turn", baseline="tether"), n=100)
     return found
 
 

@@ -19,6 +19,12 @@ FORMAT = 2
 KEY = "format"
 PROVENANCE_FILE = "provenance.json"
 _GONE = ("on_worker_death", "max_restarts")
+# They showed no gain; earlier versions trained with them.
+_REMOVED = {
+    *("alg.args.gae_horizon", "alg.args.agreement_mask", "alg.policy.args.n_critics"),
+    *("alg.args.baseline: evpo", "alg.args.baseline: tether"),
+    *(f"alg.args.n_generations of {id}" for id in ("ppo", "nlpo", "reinforce")),
+}
 _Value = TypeVar("_Value")
 
 
@@ -40,13 +46,20 @@ def current_config(content: Mapping[str, Any], run: Path) -> dict[str, Any]:
     return config
 
 
+def why_removed(id: str | None, key: str, value: Any) -> str | None:
+    """Why runs with a setting of ``alg.id`` that earlier versions had are not trained; ``None`` for all others."""
+    found = _REMOVED.intersection((key, f"{key}: {value}", f"{key} of {id}"))
+    why = "was removed because it showed no gain (see docs/negative_results.md), so a run with it can be evaluated, but"
+    return f"{found.pop()} {why} not be trained or resumed; start a new run without it" if found else None
+
+
 def current_state(content: Mapping[str, Any], run: Path) -> dict[str, Any]:
     """The state of a checkpoint in today's form, without the number."""
     state, number = _without_number(content, run)
     if number < 2 and "trainer" in state and isinstance(state["random"], dict):  # of one process
         state["random"] = [state["random"]]
     if number < 2 and "kl_controller" in state:
-        state.setdefault("baseline", {"rho": 0.0})
+        state.setdefault("baseline", {})
     return state
 
 

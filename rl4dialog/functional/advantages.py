@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl4dialog.functional.distributed import all_reduce_numbers, mean_and_std
 from rl4dialog.functional.replies import Replies
 
 
@@ -136,13 +135,13 @@ def turn_advantages(
     turns: np.ndarray,
     last_values: np.ndarray,
     gamma: float,
-    gae_lambda: float | np.ndarray,
+    gae_lambda: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Advantages A_u and returns A_u + V_u at each token of turn u, 0 where mask is False. Shapes (E, L), (E, L).
 
     R_u = sum of the turn's rewards and V_u = value before its first token;  delta_u = R_u + gamma V_{u+1} - V_u; A_u =
     delta_u + gamma * lambda * A_{u+1}: :func:`generalized_advantages` with one step per turn. ``task_rewards`` are
-    without the KL penalty, ``turns`` are the tokens' turn numbers, and ``gae_lambda`` is a scalar or has shape (E, 1).
+    without the KL penalty, and ``turns`` are the tokens' turn numbers.
     """
     starts, _ = turn_bounds(turns, mask)
     n_turns = starts.sum(axis=1)
@@ -198,13 +197,12 @@ def group_advantages(
 
 
 Credit = Literal["token", "turn"]
-Baseline = Literal["value", "tether", "evpo"]
 
 
 class Episodes(NamedTuple):
     """Numbers of the agent tokens of E episodes, which fill each row from the left, where ``mask`` is True.
 
-    All but ``last_values`` and ``groups`` have the shape (E, L).
+    All but ``last_values`` have the shape (E, L).
     """
 
     rewards: np.ndarray  # KL penalty included
@@ -214,7 +212,6 @@ class Episodes(NamedTuple):
     turns: np.ndarray  # number of each token's turn
     mask: np.ndarray
     last_values: np.ndarray  # of the state after the last token; 0 if the episode ended there. Shape (E,)
-    groups: np.ndarray | None = None  # number shared by episodes about the same prompt. Shape (E,)
 
 
 class Credited(NamedTuple):
@@ -228,10 +225,7 @@ class Credited(NamedTuple):
 
 @dataclass
 class CreditRule:
-    """Generalized advantage estimation over tokens or turns (Schulman et al. 2016, arXiv 1506.02438).
-
-    G is the return from a step on, V its value. All but the first ``baseline`` have advantages G - b, with lambda 1.
-    """
+    """Generalized advantage estimation over tokens or turns (Schulman et al. 2016, arXiv 1506.02438)."""
 
     # `token` for one step per agent token: the step after the last token of a turn has `turn_gamma` and
     # `turn_gae_lambda`. `turn` for one step per turn, with these two; a token's advantage is that of its turn minus the
@@ -244,77 +238,27 @@ class CreditRule:
     # Lambda of the values' targets, V_t + sum_l (gamma lambda)^l delta_{t+l}, if it is another than that of the
     # advantages; 1 gives returns (VC-PPO, arXiv 2503.01491).
     value_gae_lambda: float | None = None
-    # alpha of lambda = 1 - 1 / (alpha L) for episodes of L steps, at least 0, in the place of both lambdas (VAPO, arXiv
-    # 2504.05118). L depends on later actions, which biases the advantages.
-    gae_horizon: float | None = None
-    # `value` for V; `tether` for V mixed with the returns of the other episodes about the same prompt; `evpo` for V if
-    # it explains any of the variance of G in the batch, else the batch's mean of G (EVPO, arXiv 2604.19485).
-    baseline: Baseline = "value"
-    rho: float = 0.0  # share of V in `tether`, which each batch changes for the next one
-    logged: dict[str, float] = field(default_factory=dict)  # what the baseline of the last batch was, by name
 
     def __call__(self, of: Episodes) -> Credited:
         """Credit of all tokens."""
         is_first, is_last = turn_bounds(of.turns, of.mask)
-        lambdas: tuple[float | np.ndarray, float | np.ndarray] = self.gae_lambda, self.turn_gae_lambda
-        if self.gae_horizon is not None:
-            n_steps = (is_first if self.credit == "turn" else of.mask).sum(axis=1, keepdims=True)
-            lambdas = (np.maximum(0, 1 - 1 / (self.gae_horizon * n_steps)),) * 2
-        if self.baseline != "value":
-            lambdas = 1.0, 1.0
+        lambdas = self.gae_lambda, self.turn_gae_lambda
         of_targets = lambdas if self.value_gae_lambda is None else (self.value_gae_lambda,) * 2
         advantages, targets = self._estimated(of, is_last, lambdas)
-        if of_targets is not lambdas:
+        if of_targets != lambdas:
             targets = self._estimated(of, is_last, of_targets)[1]
-        are_returns = all(np.all(each == 1) for each in of_targets)
-        returns = targets if are_returns else self._estimated(of, is_last, (1.0, 1.0))[1]
+        returns = targets if of_targets == (1, 1) else self._estimated(of, is_last, (1.0, 1.0))[1]
         # Each value is added once and subtracted once.
         twice, none = 2 * np.abs(of.values), np.zeros_like(of.values)
         scales = of.scales + (is_first * twice - np.abs(of.penalties) if self.credit == "turn" else twice)
         absolute = of._replace(rewards=scales, penalties=none, values=none, last_values=np.abs(of.last_values))
         added_up = self._estimated(absolute, is_last, lambdas)[0]
-        if self.baseline == "tether":
-            advantages, added_up = self._tethered(of, advantages, returns, added_up)
-        elif self.baseline == "evpo":
-            advantages, added_up = self._of_better(of.mask, advantages, returns, added_up)
         if self.credit == "turn":
             advantages, added_up = advantages - of.penalties, added_up + np.abs(of.penalties)
         return Credited(advantages, targets, added_up, returns)
 
-    def _tethered(
-        self, of: Episodes, advantages: np.ndarray, returns: np.ndarray, scales: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Advantages R - b of TETHER (arXiv 2608.16739), b = (1 - rho) b_LOO + rho (V + rewards so far).
-
-        Since G = R - rewards so far, they are (1 - rho) (R - b_LOO) + rho (G - V); in a group of one, G - V. The
-        batch's own rho, the share with the least squares, moves that of the next batch by 5 %.
-        """
-        assert of.groups is not None
-        of_group, scales_of_group = advantages.copy(), scales.copy()
-        for group in np.unique(of.groups):
-            members = np.flatnonzero(of.groups == group)
-            if len(members) > 1:
-                of_group[members] = leave_one_out_advantages(returns[members, 0])[:, None]
-                scales_of_group[members] = 2 * scales[members, 0].max()
-        rho, tokens = self.rho, of.mask
-        gaps = (of_group - advantages)[tokens].astype(np.float64)  # V + rewards so far - b_LOO
-        product, square = all_reduce_numbers(float((of_group[tokens] * gaps).sum()), float((gaps**2).sum()))
-        self.logged = {"rollout/tether_rho": rho}
-        if square > 0:
-            self.rho = 0.95 * rho + 0.05 * min(max(product / square, 0.0), 1.0)
-        return (1 - rho) * of_group + rho * advantages, (1 - rho) * scales_of_group + rho * scales
-
-    def _of_better(
-        self, mask: np.ndarray, advantages: np.ndarray, returns: np.ndarray, scales: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Advantages G - V if the explained variance 1 - var(G - V) / var(G) is positive, else G - mean(G)."""
-        mean, deviation = mean_and_std(returns[mask])
-        uses_values = mean_and_std(advantages[mask])[1] < deviation
-        self.logged = {"rollout/evpo_uses_values": float(uses_values)}
-        return (advantages, scales) if uses_values else (returns - np.float32(mean), scales + abs(mean))
-
     def _estimated(
-        self, of: Episodes, is_last: np.ndarray, lambdas: tuple[float | np.ndarray, float | np.ndarray]
+        self, of: Episodes, is_last: np.ndarray, lambdas: tuple[float, float]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Advantages, without the KL penalty of turns, and advantages + values."""
         if self.credit == "turn":

@@ -81,7 +81,6 @@ class Replies:
     reward_scales: Tensor | None = None  # sum of the absolute values of a reward's summands, for its precision
     advantages: Tensor | None = None  # not whitened
     advantage_scales: Tensor | None = None  # like reward_scales, for the advantages
-    informative: Tensor | None = None  # 0 where critics agree, so that the advantage is 0, else 1; None without a mask
     returns: Tensor | None = None  # targets of the values
     loss_weights: Tensor | None = None  # in the policy's loss, relative to a mean over the minibatch's agent tokens
     truncated_mass: Tensor | None = None  # probability cut off by the sampler's filters; None if not reported
@@ -92,7 +91,6 @@ class Replies:
     # Of rows, shape (B,):
     episode: Tensor | None = None  # number of the conversation, whose replies are in order
     group: Tensor | None = None  # number shared by conversations about the same prompt
-    critic: Tensor | None = None  # number of the only critic that learns from the row; None if there is one
     last_value: Tensor | None = None  # after the last token; 0 except for truncated episodes with bootstrapping
 
     def __post_init__(self) -> None:
@@ -133,7 +131,6 @@ class Replies:
         if "response_ids" in obs:
             masks = (obs[name].bool() for name in ("response_mask", "token_mask") if name in obs)
             replies = cls(*prompts, obs["response_ids"].long(), *masks).with_secrets(obs)
-            replies.critic = obs.get("critic")
             if isinstance(obs, Observations):
                 replies.on_host = obs.on_host
             return replies
@@ -315,7 +312,7 @@ class Replies:
     def observations(self) -> Observations:
         """Ids and masks, the input of a policy."""
         masks = ("prompt_mask", "response_mask", "token_mask", "secret_mask")
-        known, names = self._tensors(), ("prompt_ids", "response_ids", "secret_ids", "critic", *masks)
+        known, names = self._tensors(), ("prompt_ids", "response_ids", "secret_ids", *masks)
         found = Observations({name: known[name] for name in names if name in known})
         found.on_host = self.on_host
         return found

@@ -30,7 +30,7 @@ from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.reward_parts import FinishedReplies
-from rl4dialog.core.run_format import config_of
+from rl4dialog.core.run_format import config_of, why_removed
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import Data
 from rl4dialog.functional.replies import Replies
@@ -72,7 +72,7 @@ def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = Fals
     Only ``trust`` allows the code that it executes, and the addresses and files that it names.
     """
     check_is_run(run)
-    config = load_config(run / CONFIG_FILE, overrides)
+    config = _config_of(run, overrides) if not trains else load_config(run / CONFIG_FILE, overrides)
     if not trust:
         refuse_code(config.model_dump(mode="json"), run, config_of(run / CONFIG_FILE), trains)
     load_entry_points()
@@ -94,6 +94,17 @@ class Agent(ABC):
         """Write dialogues as a log, print a table, and return the number of new ones."""
 
 
+def _config_of(run: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The config of a run that is not trained, without settings that are no more."""
+    config = load_config(run / CONFIG_FILE, overrides)
+    if isinstance(config, OnPolicyConfig):
+        policy_args = config.alg.policy.args.model_extra or {}
+        for where, args in (("alg.args", config.alg.args), ("alg.policy.args", policy_args)):
+            for name in [name for name in args if why_removed(config.alg.id, f"{where}.{name}", args[name])]:
+                del args[name]
+    return config
+
+
 def read_text_config(run: Path, trust: bool = False) -> TextConfig:
     """Read the resolved config of a run on text whose model is used without its other components.
 
@@ -102,7 +113,7 @@ def read_text_config(run: Path, trust: bool = False) -> TextConfig:
     if trust:
         return text_config(read_run_config(run, trust=True))
     check_is_run(run)
-    config = text_config(load_config(run / CONFIG_FILE))
+    config = text_config(_config_of(run))
     load_entry_points()
     return config
 

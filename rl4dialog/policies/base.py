@@ -103,8 +103,6 @@ class LMActorCriticPolicy(BasePolicy):
         value_range: Lowest and highest value, for rewards with known limits; returns beyond them end the run. Values
             begin in the middle, so warm the critic up (``critic_warmup_iters``).
         value_loss: ``squared`` error, or with ``value_range`` the ``cross_entropy`` of the value as a probability.
-        n_critics: Number of critics, whose mean is the value. Each learns from its own part of the conversations
-            (AsyPPO, arXiv 2510.01656). ``separate`` ones have a trunk each, with gradients and optimizer state.
         critic_lr_factor: Learning rate of the critic, relative to the policy's. If it is not 1, the gradients of both
             are scaled down separately.
         generation_kwargs: Sampling settings of rollouts; see :class:`GenerationSettings`.
@@ -160,7 +158,6 @@ class LMActorCriticPolicy(BasePolicy):
         critic_reads: Literal["history", "secret"] = "history",
         value_range: tuple[float, float] | None = None,
         value_loss: Literal["squared", "cross_entropy"] = "squared",
-        n_critics: Count = 1,
         critic_lr_factor: Positive = 1.0,
         generation_kwargs: dict[str, Any] | None = None,
         optimizer_class: type[torch.optim.Optimizer] | str = torch.optim.Adam,
@@ -179,7 +176,7 @@ class LMActorCriticPolicy(BasePolicy):
         max_reply_length: int | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
-        self.critic_kind, self.n_critics, self.precision = critic, n_critics, precision
+        self.critic_kind, self.precision = critic, precision
         self.value_bounds = None if value_range is None else ValueBounds(*value_range, value_loss)
         self._critic_lr_factor, self._reads_secret = critic_lr_factor, critic_reads == "secret"
         self.end_of_turn = end_of_turn
@@ -203,7 +200,7 @@ class LMActorCriticPolicy(BasePolicy):
         self._initial_weights: WeightCopy | None = None
         self.make_reference()
         if gradient_checkpointing:
-            for trained in filter(None, (self._policy_model, *(head.trunk for head in self._critics))):
+            for trained in filter(None, (self._policy_model, self._value_head and self._value_head.trunk)):
                 checkpoint_layers(trained)
         if compile:
             for layer in layers_of(self):
@@ -228,7 +225,7 @@ class LMActorCriticPolicy(BasePolicy):
         if args.get("critic") == "shared" and args.get("critic_reads") == "secret":
             problem = "alg.policy.args.critic: shared reads with the policy, which must not read the secret"
             raise ConfigError(f"{problem}; with critic_reads: secret use critic: separate")
-        for name in ("value_range", "critic_lr_factor", "critic_reads", "n_critics"):
+        for name in ("value_range", "critic_lr_factor", "critic_reads"):
             if args.get("critic") == "none" and args.get(name) not in (None, 1, "history"):
                 raise ConfigError(f"alg.policy.args.{name} has no effect with alg.policy.args.critic: none; remove it")
         check_optimizer(args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {})
@@ -256,20 +253,12 @@ class LMActorCriticPolicy(BasePolicy):
         self._policy_model = model
         copied = self.has_reference and self.lora is None
         self._reference_model = copy.deepcopy(model).requires_grad_(False) if copied else None
-        self._value_head = self._new_critic(model) if self.critic_kind != "none" else None
-        numbers = range(2, self.n_critics + 1 if self._value_head is not None else 0)
-        self._more_critics = nn.ModuleDict({str(number): self._new_critic(model) for number in numbers})
-        self._head_is_plain = head_is_plain(model)
-
-    def _new_critic(self, model: PreTrainedModel) -> ValueHead:
         trunk = copy.deepcopy(self._trunk(model)) if self.critic_kind == "separate" else None
         if trunk is not None and self.lora is None:
             trunk.requires_grad_(True)
-        return ValueHead(hidden_size(model), trunk, self.value_bounds)
-
-    @property
-    def _critics(self) -> list[ValueHead]:
-        return [] if self._value_head is None else [self._value_head, *self._more_critics.values()]  # type: ignore[list-item]
+        has_critic = self.critic_kind != "none"
+        self._value_head = ValueHead(hidden_size(model), trunk, self.value_bounds) if has_critic else None
+        self._head_is_plain = head_is_plain(model)
 
     @abstractmethod
     def _trunk(self, model: PreTrainedModel) -> nn.Module:
@@ -303,7 +292,7 @@ class LMActorCriticPolicy(BasePolicy):
 
     def critic_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that affect only the values."""
-        return (parameter for head in self._critics for parameter in head.trained_parameters())
+        return iter(()) if self._value_head is None else self._value_head.trained_parameters()
 
     def make_optimizer(self, learning_rate: float) -> None:
         """Create a new optimizer for the trained parameters."""
@@ -566,27 +555,10 @@ class LMActorCriticPolicy(BasePolicy):
         return self._head(self._policy_model, policy_hidden)
 
     def _values(self, replies: Replies, policy_hidden: Tensor | None = None) -> Tensor:
-        """Values of the states before N tokens: the critics' mean, or by each row's own; 0 without. Shape (N,)."""
-        of_row = replies.critic
-        if of_row is None and self._critics:
-            return self.critic_values(replies, policy_hidden).mean(dim=0)
-        values = torch.zeros(replies.n_tokens, device=replies.prompt_ids.device)
-        for number, head in enumerate(self._critics):
-            assert of_row is not None
-            rows = torch.nonzero(of_row == number).squeeze(1)
-            if len(rows):  # each critic reads only what it learns from
-                is_own = of_row[replies.coordinates[0]] == number
-                hidden = None if policy_hidden is None else policy_hidden[is_own]
-                values[is_own] = self._values_of(head, replies[rows], hidden)
-        return values
-
-    def critic_values(self, replies: Replies, policy_hidden: Tensor | None = None) -> Tensor:
-        """Values of the states before N tokens by each of M critics. Shape (M, N)."""
-        if self.critic_kind == "shared" and policy_hidden is None:
-            policy_hidden = self._policy_hidden(replies)
-        return torch.stack([self._values_of(head, replies, policy_hidden) for head in self._critics])
-
-    def _values_of(self, head: ValueHead, replies: Replies, policy_hidden: Tensor | None) -> Tensor:
+        """Values of the states before N tokens; 0 without a critic. Shape (N,)."""
+        head = self._value_head
+        if head is None:
+            return torch.zeros(replies.n_tokens, device=replies.prompt_ids.device)
         if head.trunk is not None:
             policy_hidden = self._hidden_states(head.trunk, replies.behind_secrets() if self._reads_secret else replies)
         return head(policy_hidden if policy_hidden is not None else self._policy_hidden(replies))

@@ -14,7 +14,6 @@ from stable_baselines3.common.type_aliases import RolloutBufferSamples
 
 from rl4dialog.functional.advantages import (
     SCALE_EPS,
-    Baseline,
     Credit,
     CreditRule,
     Episodes,
@@ -48,7 +47,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
 
     Args:
         normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
-        credit, turn_gamma, turn_gae_lambda, value_gae_lambda, gae_horizon, baseline: See
+        credit, turn_gamma, turn_gae_lambda, value_gae_lambda: See
             :class:`~rl4dialog.functional.advantages.CreditRule`. For turns, ``None`` is ``gamma`` and ``gae_lambda``.
 
     Attributes:
@@ -58,6 +57,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         constant_rewards: Whether rewards to be whitened are constant up to rounding. They become 0 in this case.
         found_constant: For each set of advantages that are compared with each other, whether they are constant up to
             rounding, so that they give no learning signal.
+        logged: Numbers of the last advantages that are logged, by name.
     """
 
     whitened = False  # whether the algorithm whitens the advantages of each minibatch
@@ -71,8 +71,6 @@ class SequenceRolloutBuffer(RolloutBuffer):
         turn_gamma: float | None = None,
         turn_gae_lambda: float | None = None,
         value_gae_lambda: float | None = None,
-        gae_horizon: float | None = None,
-        baseline: Baseline = "value",
         **kwargs: Any,
     ) -> None:
         self.normalize_rewards = normalize_rewards
@@ -80,20 +78,15 @@ class SequenceRolloutBuffer(RolloutBuffer):
         turn_gamma = self.gamma if turn_gamma is None else turn_gamma
         turn_gae_lambda = self.gae_lambda if turn_gae_lambda is None else turn_gae_lambda
         of_steps = self.gamma, self.gae_lambda, turn_gamma, turn_gae_lambda
-        self.rule = CreditRule(credit, *of_steps, value_gae_lambda, gae_horizon, baseline)
+        self.rule = CreditRule(credit, *of_steps, value_gae_lambda)
+        self.logged: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """State that affects later advantages, equal in all processes, for :meth:`load_state_dict`."""
-        return {"rho": self.rule.rho}
+        return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a saved state."""
-        self.rule.rho = float(state["rho"])
-
-    @property
-    def logged(self) -> dict[str, float]:
-        """Numbers of the last advantages that are logged, by name."""
-        return self.rule.logged
 
     def reset(self) -> None:
         """Remove all replies."""
@@ -152,15 +145,12 @@ class SequenceRolloutBuffer(RolloutBuffer):
             array[mask] = self.replies.flat(name).numpy()[order]
             return array
 
-        last, groups, of_rows = np.zeros(len(lengths), dtype=np.float32), None, self.replies.row_episodes()
+        last = np.zeros(len(lengths), dtype=np.float32)
         assert self.replies.last_value is not None
-        last[of_rows] = self.replies.last_value.numpy()  # for repeated indices, the last row wins
-        if self.replies.group is not None:
-            groups = np.zeros(len(lengths), dtype=np.int64)
-            groups[of_rows] = self.replies.group.numpy()
+        last[self.replies.row_episodes()] = self.replies.last_value.numpy()  # for repeated indices, the last row wins
         rewards, scales, values, turns = map(of_episodes, ("rewards", "reward_scales", "values", "turn"))
         penalties = np.zeros_like(rewards) if self.replies.kl_penalties is None else of_episodes("kl_penalties")
-        found = self.rule(Episodes(rewards, penalties, scales, values, turns, mask, last, groups))
+        found = self.rule(Episodes(rewards, penalties, scales, values, turns, mask, last))
         back = np.argsort(order)
         advantages, targets, scales, self.episode_returns = (numbers[mask][back] for numbers in found)
         self._set(advantages=advantages, returns=targets, advantage_scales=scales)
@@ -302,7 +292,7 @@ class BaselineRolloutBuffer(EpisodeRolloutBuffer):
         self.means.means = {key: tuple(mean) for key, mean in state["means"].items()}
 
     def _compare(self, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
-        baselines, self.rule.logged = np.zeros_like(steps.returns), {}
+        baselines = np.zeros_like(steps.returns)
         by_turn = self.credit != "conversation"
         if self._baseline in ("running", "prompt") or (self._baseline == "batch" and by_turn):
             n_turns = all_reduce_max(int(steps.turns.max(initial=0))) + 1
@@ -324,7 +314,7 @@ class BaselineRolloutBuffer(EpisodeRolloutBuffer):
                 ]
             )
             n_known, n = all_reduce_numbers(sum(key in known for key in keys), len(keys))
-            self.rule.logged = {"rollout/known_baselines": n_known / n}
+            self.logged = {"rollout/known_baselines": n_known / n}
             for key, every, value in itertools.chain(*all_gather_object(named)):
                 for each in {key, every}:
                     self.means.add(each, value)

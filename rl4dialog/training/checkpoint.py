@@ -21,7 +21,7 @@ from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.config_blocks import GENERATION_OPTIONS
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError, shown
 from rl4dialog.core.files import json_object, read_manifest, read_or_nothing, write_manifest
-from rl4dialog.core.run_format import current_config, current_state, naming_writer, numbered
+from rl4dialog.core.run_format import current_config, current_state, naming_writer, numbered, why_removed
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import differing
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
@@ -264,6 +264,9 @@ def _check_same(root: Path, config: RunConfig) -> RunConfig:
     free, (before, now) = tuple(f"{key}." for key in _FREE), (c.model_dump(mode="json") for c in (stored, config))
     if {each.get("generation", {}).get("backend") for each in (before, now)} == {"auto", "transformers"}:
         free += ("generation.backend.",)  # auto was transformers once, and continues such a run
+    for key, was, becomes in differing(before, now):
+        if becomes is None and (why := why_removed(stored.alg.id, key, was)):
+            raise ConfigError(f"the run in {root} cannot be resumed: {why}")
     if changed := [text for key, text in changes(before, now) if not f"{key}.".startswith(free)]:
         more = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
         advice = "Use its own config (--resume), replace it with --overwrite, or name another --experiment_name"

@@ -201,7 +201,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     prompt_length = int(of_batch[largest].max()) - rows.response
     n_prompts = n_rows
     if args.get("share_prompts") and not args.get("gradient_checkpointing"):
-        n_prompts = min(math.ceil(n_rows / (args.get("n_generations") or 1)), len(texts.data.samples("train")))
+        n_prompts = min(math.ceil(n_rows / args.get("n_generations", 1)), len(texts.data.samples("train")))
     half = config.precision == "bf16"
     auto_class = policy_class(config).auto_class
     architecture = functools.partial(
@@ -216,8 +216,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         has_graphs = why_without_graphs(config, model, lengths, args) is None
         if config.lora is not None:
             LoRA(model.bfloat16() if half else model, config.lora)
-    trunks = [*model.base_model.parameters()] * (args.get("n_critics", 1) if critic == "separate" else 0)
-    weights = [*model.parameters(), *trunks]
+    weights = [*model.parameters(), *(model.base_model.parameters() if critic == "separate" else ())]
     trained = [p for p in weights if p.requires_grad]
     frozen = [p for p in weights if not p.requires_grad]
     own = [p for p in model.parameters() if p.requires_grad]

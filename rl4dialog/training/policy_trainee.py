@@ -72,7 +72,7 @@ def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
     if not (checkpoint.path / saving.CRITIC_FILE).is_file():
         raise ConfigError(f"{where} has no critic; name the folder of a run with an algorithm that has one")
     saved, own = config_of(Path(run_folder) / CONFIG_FILE)["alg"]["policy"]["args"], own_policy_args(config)
-    defaults = {"value_range": None, "value_loss": "squared", "critic_reads": "history", "n_critics": 1}
+    defaults = {"value_range": None, "value_loss": "squared", "critic_reads": "history"}
     for name, default in defaults.items():
         theirs, ours = (args.get(name, default) for args in (saved, own))
         if theirs != (list(ours) if isinstance(ours, tuple) else ours):

@@ -90,13 +90,9 @@ def test_weights_before_an_update_are_a_copy_unless_the_step_is_searched(tmp_pat
         assert limited.frozen - free.frozen == n_copies * free.weights
 
 
-def test_each_separate_critic_has_a_trunk(tmp_path):
-    shared, one, three = (
-        predicted(tmp_path, {"critic": kind, "n_critics": n})
-        for kind, n in (("shared", 3), ("separate", 1), ("separate", 3))
-    )
-    assert three.weights - one.weights == 2 * (one.weights - shared.weights) > 0
-    assert three.activations == one.activations, "each critic reads its own rows only"
+def test_a_separate_critic_has_a_trunk(tmp_path):
+    shared, separate = (predicted(tmp_path, {"critic": kind}) for kind in ("shared", "separate"))
+    assert shared.weights < separate.weights < 2 * shared.weights and shared.activations < separate.activations
 
 
 def test_nothing_is_loaded_to_predict(tmp_path):

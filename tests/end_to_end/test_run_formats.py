@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import rl4dialog
 from rl4dialog.cli import main
 from rl4dialog.core.files import write_manifest
 from rl4dialog.core.run_format import FORMAT, KEY
@@ -85,6 +86,31 @@ def test_a_later_checkpoint_is_never_passed_over_for_an_earlier_one(unpacked, ca
     (checkpoint / "manifest.json").unlink()
     write_manifest(checkpoint)
     assert resume(run.name) == 2 and f"this version reads up to {FORMAT}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("of", "settings", "name"),
+    [
+        ("alg", {"gae_horizon": 1.25}, "alg.args.gae_horizon"),
+        ("alg", {"baseline": "tether", "n_generations": 2}, "alg.args.baseline: tether"),
+        ("policy", {"n_critics": 2}, "alg.policy.args.n_critics"),
+    ],
+)
+def test_a_run_with_a_setting_that_was_removed_is_evaluated_but_not_trained(of, settings, name, unpacked, capsys):
+    run = unpacked("format_2")
+    config = json.loads((run / "config.json").read_text())
+    (config["alg"] if of == "alg" else config["alg"]["policy"])["args"] |= settings
+    (run / "config.json").write_text(json.dumps(config))
+    of_run = ["--run", str(run), "--checkpoint", "last"]
+    assert main(["evaluate", *of_run, "--output_path", "evaluated"]) == 0 and main(["report", str(run)]) == 0
+    assert rl4dialog.load_policy(run, checkpoint="last").generate("Lets increase numbers")
+    capsys.readouterr()
+    # With its own config, with one that lacks the setting, and as a new run.
+    own = ["train", "--config_path", str(run / "config.json")]
+    place = ["--base_path_to_store_results", ".", "--project_name", "out", "--experiment_name", run.name]
+    assert main([*own, *place, "--resume"]) == 2 and resume(run.name) == 2 and main([*own, "--dry_run"]) == 2
+    refused = f"{name} was removed because it showed no gain (see docs/negative_results.md)"
+    assert " ".join(capsys.readouterr().err.split()).count(refused) == 3
 
 
 def test_what_an_earlier_version_wrote_and_this_one_cannot_read_names_that_version(unpacked, capsys):

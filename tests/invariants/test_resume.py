@@ -119,8 +119,6 @@ VARIANTS = {
     },
     "critic_recipes": {
         "alg__args__critic_epochs": 1,
-        "alg__args__agreement_mask": 0.2,
-        "alg__policy__args__n_critics": 2,
         "alg__args__value_gae_lambda": 1.0,
         "alg__policy__args__critic_lr_factor": 3.0,
         "alg__policy__args__critic_reads": "secret",  # the references
@@ -130,10 +128,6 @@ VARIANTS = {
         "reward_fn__normalize": "none",
     },
     "each_sample_once": {"env__args__once": True},
-    "tether": {
-        **{"alg__args__baseline": "tether", "alg__args__n_generations": 2, "alg__args__gamma": 1.0},
-        "train_evaluation__n_iters": 3,
-    },
     "ema_and_critic_warmup": {
         "alg__policy__args__reference": "ema",
         "alg__policy__args__reference_decay": 0.7,

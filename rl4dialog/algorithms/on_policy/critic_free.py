@@ -22,8 +22,8 @@ from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.buffer import BaselineRolloutBuffer, EpisodeCredit, GroupRolloutBuffer, RewardBaseline
 from rl4dialog.rollouts.conversations import ConstantGroups
 
-_OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs", "huber_delta", "agreement_mask")
-_OF_VALUES = ("gamma", "gae_lambda", "value_gae_lambda", "gae_horizon", "baseline", "turn_gae_lambda")
+_OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs", "huber_delta")
+_OF_VALUES = ("gamma", "gae_lambda", "value_gae_lambda", "turn_gae_lambda")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
@@ -44,7 +44,7 @@ class CriticFree(PPO):
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
-            ``critic_warmup_iters``, ``critic_epochs``, ``huber_delta``, ``agreement_mask``, and those of values.
+            ``critic_warmup_iters``, ``critic_epochs``, ``huber_delta``, and those of values.
     """
 
     needs_critic = False
@@ -107,9 +107,6 @@ class Reinforce(CriticFree):
     """
 
     buffer_class = BaselineRolloutBuffer
-    no_meaning: ClassVar[Mapping[str, str]] = {
-        name: why for name, why in CriticFree.no_meaning.items() if name != "baseline"
-    }
 
     def __init__(
         self, *args: Any, baseline: RewardBaseline = "batch", kl_half_life: Positive | None = None, **kwargs: Any
@@ -165,13 +162,15 @@ class GroupBased(CriticFree):
         max_resampling: Count | None = None,
         **kwargs: Any,
     ) -> None:
-        self.constant_groups = constant_groups
+        self.group_size, self.constant_groups = n_generations, constant_groups
         self.max_resampling = 3 if max_resampling is None else max_resampling
-        super().__init__(*args, n_generations=n_generations, **kwargs)
+        super().__init__(*args, **kwargs)
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        super().check_arguments({"n_generations": 4, **args}, n_envs)
+        super().check_arguments(args, n_envs)
+        if n_envs % (n := args.get("n_generations", 4)):
+            raise ConfigError(f"alg.args.n_generations is {n}, which does not divide env.n_envs = {n_envs}")
         if args.get("max_resampling") is not None and args.get("constant_groups") != "resample":
             raise ConfigError("alg.args.max_resampling has no effect without alg.args.constant_groups: resample")
 

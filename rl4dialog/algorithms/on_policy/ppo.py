@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-import numpy as np
 import stable_baselines3
 import torch
 from pydantic import Field
@@ -17,14 +16,7 @@ from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.advantages import Baseline
-from rl4dialog.functional.distributed import (
-    all_gather_object,
-    all_reduce,
-    all_reduce_max,
-    all_reduce_numbers,
-    n_processes,
-)
+from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers, n_processes
 from rl4dialog.functional.log_probs import BeyondCap, Correction, effective_share, sampler_weights
 from rl4dialog.functional.losses import (
     ClipRange,
@@ -84,13 +76,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         critic_epochs: Further passes over the replies of an iteration that train only the critic, also after
             ``target_kl`` has stopped the policy (SAO, arXiv 2607.08507). A shared critic trains its head.
         huber_delta: Size of a value's error above which it counts linearly instead of squared.
-        agreement_mask: With several critics (``n_critics``), the share of an iteration's tokens whose advantages are 0:
-            those before which the values of the critics differ least (AsyPPO, arXiv 2510.01656).
-        n_generations: Number of conversations about each prompt; must divide the number of environments.
-        baseline: What advantages compare returns with: ``value``, the critic in generalized advantage estimation;
-            ``tether``, the critic mixed with the other conversations about the same prompt, in a share that it learns
-            (arXiv 2608.16739); ``evpo``, the critic, or the mean of the iteration while this is better (arXiv
-            2604.19485). The last two have a lambda of 1.
     """
 
     data_parallel = shardable = True
@@ -115,14 +100,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         critic_warmup_iters: NonNegativeInt = 0,
         critic_epochs: NonNegativeInt = 0,
         huber_delta: Positive | None = None,
-        agreement_mask: Annotated[float, Field(ge=0, lt=1)] = 0.0,
-        n_generations: Annotated[int, Field(ge=2)] | None = None,
-        baseline: Baseline = "value",
         **kwargs: Any,
     ) -> None:
-        self.critic_epochs, self._baseline, self.group_size = critic_epochs, baseline, n_generations or self.group_size
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
-        self.huber_delta, self.agreement_mask = huber_delta, agreement_mask
+        self.huber_delta, self.critic_epochs = huber_delta, critic_epochs
         self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
         self.dual_clip, self.ratio, self.surrogate = dual_clip, ratio, surrogate
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
@@ -138,8 +119,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
         super().check_arguments(args, n_envs)
-        if (n := args.get("n_generations")) and n_envs % n:
-            raise ConfigError(f"alg.args.n_generations is {n}, which does not divide env.n_envs = {n_envs}")
         if args.get("clip_range_high") is not None:
             names = {"clip_range": 0.2, "clip_range_high": None}
             low, high = (FloatSchedule(as_schedule(args.get(name, default), name)) for name, default in names.items())
@@ -156,11 +135,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")
         if args.get("supervised_batch_size") is not None and not args.get("supervised_coef"):
             raise ConfigError("alg.args.supervised_batch_size has no effect without alg.args.supervised_coef")
-        if args.get("baseline") in get_args(Baseline):
-            _check_baseline(args["baseline"], args)
-
-    def _buffer_kwargs(self) -> dict[str, Any]:
-        return {**super()._buffer_kwargs(), "baseline": self._baseline}
 
     def _setup_model(self) -> None:
         super()._setup_model()
@@ -179,7 +153,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         clip = ClipRange(low, high)
         self._weigh_replies()
         self._check_targets()
-        self._divide_replies()
         before = self._weights_before()
 
         # Keep tensors and read them at the end, because each read synchronizes with the GPU.
@@ -191,8 +164,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             for batch in self.rollout_buffer.minibatches(self.batch_size):  # type: ignore[attr-defined]
                 # Advantage normalization (detail 7) over the whole minibatch, before it is split into micro-batches.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
-                if batch.replies.informative is not None:
-                    advantages = advantages * batch.replies.flat("informative")
                 batch = batch.with_numbers(advantages=advantages, loss_weights=self._loss_weights(batch))
 
                 self.policy.optimizer.zero_grad()
@@ -240,10 +211,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             means["loss"].backward()
             for name, mean in means.items():
                 sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
-        if batch.replies.critic is not None and n_processes() > 1:
-            for parameter in self.policy.critic_parameters():  # type: ignore[operator]
-                if parameter.grad is None:  # of a critic without rows here, which may have some in another process
-                    parameter.grad = torch.zeros_like(parameter)
         return sums
 
     def _train_critic(self, clip_range_vf: float | None) -> None:
@@ -272,27 +239,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 f"alg.policy.args.value_range is [{bounds.low:g}, {bounds.high:g}], but the values' targets go from "
                 f"{low:g} to {high:g}; widen it, or set alg.args.value_gae_lambda: 1 if the returns stay within it"
             )
-
-    def _divide_replies(self) -> None:
-        """Give each of several critics its conversations, and find the states at which they agree."""
-        policy: Any = self.policy
-        replies: Replies = self.rollout_buffer.replies  # type: ignore[attr-defined]
-        if policy.n_critics == 1 or not self.needs_critic:
-            return
-        assert replies.episode is not None
-        if self.agreement_mask and not self.is_critic_warmup:
-
-            def deviations_of(part: Replies) -> torch.Tensor:
-                return part.scattered(policy.critic_values(part).std(dim=0, correction=0))
-
-            with torch.no_grad():
-                deviations = replies.to(self.device).computed(deviations_of).cpu()
-            of_all = np.concatenate(all_gather_object(deviations[replies.response_mask].numpy()))
-            limit = float(np.quantile(of_all, self.agreement_mask))
-            # Only below the limit: before their first update critics are equal, which says nothing about a state.
-            replies.informative = (deviations >= limit).float()
-            self.logger.record("train/critics_agree", float((of_all < limit).mean()))
-        replies.critic = replies.episode % policy.n_critics
 
     def _value_loss(self, values: torch.Tensor, batch: ReplySamples, clip_range_vf: float | None) -> torch.Tensor:
         """Error of the values at each agent token. Shape (N,)."""
@@ -410,21 +356,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if self.surrogate == "clip":
             return clipped_surrogate(ratio, advantages, clip, self.dual_clip)
         return clipped_weight_surrogate(ratio, log_prob, advantages, clip)
-
-
-def _check_baseline(baseline: str, args: Mapping[str, Any]) -> None:
-    """Check that a baseline has what it needs, and that nothing else speaks of the same."""
-    chosen = f"alg.args.baseline: {baseline}"
-    fixed: dict[str, Any] = {} if baseline == "value" else {"gae_lambda": 1, "turn_gae_lambda": 1, "gae_horizon": None}
-    for name, value in fixed.items():
-        if args.get(name) not in (None, value):
-            raise ConfigError(f"alg.args.{name} has no effect with {chosen}, whose lambda is 1; remove it")
-    if baseline == "tether":
-        if not args.get("n_generations"):
-            raise ConfigError(f"{chosen} compares conversations about one prompt; set alg.args.n_generations: 4")
-        for name, factor in (("gamma", args.get("gamma", 0.99)), ("turn_gamma", args.get("turn_gamma"))):
-            if factor not in (None, 1):
-                raise ConfigError(f"{chosen} compares whole conversations, but alg.args.{name} is {factor:g}; set 1")
 
 
 class NLPO(PPO):

@@ -127,9 +127,6 @@ class LMRolloutMixin(IterationSchedules):
         turn_gae_lambda: Lambda of the step from one turn to the next. ``null`` is ``gae_lambda``.
         value_gae_lambda: Lambda of the values' targets; 1 gives returns, whose expected value is not the critic's own.
             ``null`` is the lambda of the advantages.
-        gae_horizon: In the place of both lambdas, 1 - 1 / (gae_horizon * length) for an episode of so many tokens, or
-            turns with ``credit: turn``. For replication: it biases advantages, because the length depends on later
-            replies.
         join_turns: Evaluate and train on the turns of a conversation in one row, if each prompt continues the previous
             one. Results are the same up to rounding, but the model reads the history once instead of once per turn.
             Encoder-decoder models always have one row per reply.
@@ -188,7 +185,6 @@ class LMRolloutMixin(IterationSchedules):
         turn_gamma: Fraction | None = None,
         turn_gae_lambda: Fraction | None = None,
         value_gae_lambda: Fraction | None = None,
-        gae_horizon: Positive | None = None,
         join_turns: bool = True,
         step_back: Positive | None = STEP_BACK,
         **kwargs: Unpack[TextArguments],
@@ -197,7 +193,7 @@ class LMRolloutMixin(IterationSchedules):
         self._sharded = sharded
         self._join_turns = join_turns
         self._credit = {"credit": credit, "turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
-        self._credit |= {"value_gae_lambda": value_gae_lambda, "gae_horizon": gae_horizon}
+        self._credit["value_gae_lambda"] = value_gae_lambda
         self.step_guard = StepGuard()
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()

@@ -75,8 +75,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "that are rewards to go"),
         (lambda only_of_ppo: only_of_ppo,
          "alg.policy.args.{only_of_ppo} is not supported with alg.id: {alg_id}, only with ppo and nlpo; remove it"),
-        (lambda agreement_mask, n_critics: agreement_mask and n_critics == 1,
-         "alg.args.agreement_mask compares critics, but there is one; set alg.policy.args.n_critics: 2"),
         (lambda huber_delta, value_loss: value_loss == "cross_entropy",
          "alg.args.huber_delta is for squared errors, but alg.policy.args.value_loss is cross_entropy; remove one"),
         (lambda value_range, coeff, credit: coeff and credit != "turn",
@@ -444,7 +442,6 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
         "generation.backend: vllm": config.generation.backend == "vllm",
         "env.args.bootstrap_truncated": config.env.args.bootstrap_truncated,
         "train_evaluation.value_rank_states": config.train_evaluation.value_rank_states is not None,
-        "alg.policy.args.n_critics": own.get("n_critics", 1) > 1,
         "alg.policy.args.compile": own.get("compile", False),
         "alg.policy.args.offload_reference": own.get("offload_reference", False),
     }

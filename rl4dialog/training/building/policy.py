@@ -14,6 +14,7 @@ from rl4dialog.core.config import GenerationBlock, OfflineConfig, PolicyRunConfi
 from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.registry import Registry
+from rl4dialog.core.run_format import why_removed
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -63,6 +64,9 @@ def check_own(registry: Registry, id: str, args: Mapping[str, Any], where: str) 
     """Check a component whose other arguments, which it cannot be given, come from the rest of the config."""
     if names := registry.provided.intersection(args):
         raise ConfigError(f"{where}.{min(names)} is set by other parts of the config; remove it")
+    for name, value in args.items():
+        if (why := why_removed(id, f"{where}.{name}", value)) and not registry.takes(id, name):
+            raise ConfigError(why)
     registry.check(id, args, where)
 
 
@@ -101,7 +105,7 @@ def build_inference_policy(parts: Assembly, model: PreTrainedModel, **changes: A
     args = {**inference_arguments(config), **unused, "precision": config.precision, **changes}
     args |= {"model": model, "end_of_turn": end_of_turn}
     if args.get("critic") == "none":  # what the run's config says of its critic has no meaning then
-        of_critic = ("value_range", "value_loss", "critic_lr_factor", "critic_reads", "n_critics")
+        of_critic = ("value_range", "value_loss", "critic_lr_factor", "critic_reads")
         args = {name: value for name, value in args.items() if name not in of_critic}
     built = policy(env.observation_space, env.action_space, lambda _: 0.0, **args)
     set_sampler(built, config)

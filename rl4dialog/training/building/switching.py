@@ -13,7 +13,7 @@ from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import shown
 from rl4dialog.functional.distributed import n_processes
 
-OF_PPO = ("value_range", "value_loss", "critic_lr_factor", "n_critics")
+OF_PPO = ("value_range", "value_loss", "critic_lr_factor")
 """Arguments of policies that only PPO and NLPO read."""
 # What an algorithm or a policy lacks if it does not accept the arguments.
 _LACKS = {
@@ -22,7 +22,6 @@ _LACKS = {
     "clipped ratio": ("clip_range", "clip_range_high", "clip_range_vf", "dual_clip", "ratio", "surrogate"),
     "loss of policy and critic together": ("vf_coef", "ent_coef", "max_grad_norm"),
     "updates of the critic alone": ("n_critic_updates", "critic_epochs", "critic_warmup_iters"),
-    "comparison of critics": ("agreement_mask",),
     "Huber loss of values": ("huber_delta",),
     "RMSprop": ("use_rms_prop", "rms_prop_eps"),
     "conjugate gradient": ("cg_max_steps", "cg_damping", "sub_sampling_factor"),

@@ -128,7 +128,7 @@ class Subject(Assembly):
         """The run's algorithm with one reply in each of :data:`N_REPLIES` environments and a learning rate of 0."""
         config = self._rl_config.model_copy(deep=True)
         defaults = all_arguments(config)
-        group_size = defaults.get("n_generations") or 1
+        group_size = defaults.get("n_generations", 1)
         config.env.n_envs = math.ceil(N_REPLIES / group_size) * group_size
         config.alg.args |= {"n_steps": 1, "learning_rate": 0.0}
         if "n_epochs" in defaults:

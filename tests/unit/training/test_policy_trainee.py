@@ -67,11 +67,6 @@ def test_run_starts_with_the_critic_of_the_other(folder):
             ConfigError,
             "was trained with alg.policy.args.critic_reads: history; set the same",
         ),
-        (
-            {"alg__policy__args__n_critics": 2},
-            ConfigError,
-            "was trained with alg.policy.args.n_critics: 1; set the same",
-        ),
         ({"alg__policy__args__critic": "separate"}, ModelError, "does not fit a policy with critic 'separate'"),
     ],
 )

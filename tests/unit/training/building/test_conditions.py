@@ -150,9 +150,6 @@ MET = [
         {"alg__policy__args__critic_lr_factor": 2, "alg__id": "a2c", "alg__args": {}},
         "critic_lr_factor is not supported",
     ),
-    (TEXT, "error", args(agreement_mask=0.2), "agreement_mask compares critics, but there is one"),
-    (TEXT, "error", {**RLOO, **policy(n_critics=2)}, "n_critics is not supported with alg.id: rloo, only with ppo"),
-    (TEXT, "error", {"alg": copy.deepcopy(BC), **policy(n_critics=2)}, "n_critics has no effect with alg"),
     (TEXT, "error", {**RLOO, **SECRET}, "critic_reads has no effect: alg.id: rloo has no critic"),
     (TEXT, "error", {"alg": BC, **SECRET}, "critic_reads has no effect with alg"),
     (TALK, "error", {**SECRET, **HTTP}, "critic_reads is secret, but the partner 'http' has no secret"),
@@ -337,7 +334,7 @@ def config_of(folder, args=None, **overrides):
 @pytest.mark.parametrize(
     ("base", "overrides", "message"),
     [
-        (TEXT, policy(n_critics=2), "alg.policy.args.n_critics is not supported with FSDP"),
+        (TEXT, policy(compile=True), "alg.policy.args.compile is not supported with FSDP"),
         (TALK, {"train_evaluation__value_rank_states": 10}, "value_rank_states is not supported with FSDP"),
         (TEXT, {"train_evaluation__generation_kwargs": {"num_beams": 2}}, "beam search is not supported with FSDP"),
     ],

@@ -52,13 +52,13 @@ SWITCHES = [
     ),
     (
         "ppo",
-        {"baseline": "tether", "n_generations": 2, "gamma": 1.0, "agreement_mask": 0.2},
-        {"n_critics": 2},
+        {"gamma": 1.0, "critic_epochs": 1},
+        {"critic_lr_factor": 2.0},
         "reinforce",
         [
-            "alg.args.baseline is left out: reinforce does not take the value 'tether'",
-            "alg.args.agreement_mask is left out: reinforce has no critic",
-            "alg.policy.args.n_critics is left out: reinforce has no critic",
+            "alg.args.gamma is left out: reinforce adds up rewards without values",
+            "alg.args.critic_epochs is left out: reinforce has no critic",
+            "alg.policy.args.critic_lr_factor is left out: reinforce has no critic",
         ],
     ),
     ("ppo", {}, {}, "nlpo", ["alg.policy.id is now maskable_causal_lm_actor_critic_policy: nlpo needs a mask"]),
@@ -74,7 +74,10 @@ SWITCHES = [
         {"baseline": "batch", "credit": "conversation"},
         {},
         "ppo",
-        [f"alg.args.{name} is left out: ppo does not take the value" for name in ("baseline", "credit")],
+        [
+            "alg.args.baseline is left out: ppo has no such argument",
+            "alg.args.credit is left out: ppo does not take the value",
+        ],
     ),
 ]
 
