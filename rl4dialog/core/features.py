@@ -41,7 +41,7 @@ class Feature:
         needs: Names of the features that it imports.
         commands: Module of its commands, whose texts are in a file of the same name with ``.yaml``.
         moved: New names of its modules, by earlier ones that can still be imported.
-        configs: Its folders in ``task_configs/``.
+        configs: Its folders and files in ``task_configs/``.
         page: Its page in ``docs/``.
     """
 
