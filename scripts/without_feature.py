@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import script
@@ -28,6 +29,14 @@ def all_that_need(name: str) -> set[str]:
     return needing
 
 
+def is_of(file: str, names: Collection[str]) -> bool:
+    """Whether a script, benchmark or example imports one of these features."""
+    if not file.endswith(".py") or not file.startswith(("scripts/", "benchmarks/", "docs/")):
+        return False
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return any(f"rl4dialog.features.{name}" in text for name in names)
+
+
 def copy_without(name: str, output: Path) -> None:
     """Copy what is tracked, and what is new, to an empty folder, with generated pages of what is left.
 
@@ -38,18 +47,17 @@ def copy_without(name: str, output: Path) -> None:
         raise ConfigError(f"{name!r} is no feature; features are {', '.join(features())}")
     if output.exists() and any(output.iterdir()):
         raise ConfigError(f"{output} is not empty")
-    removed, pages = set[str](), set[str]()
-    for each in all_that_need(name):
+    removed, pages, needing = set[str](), set[str](), all_that_need(name)
+    for each in needing:
         feature = features()[each]
         removed |= {f"rl4dialog/features/{each}", f"tests/features/{each}"}
         removed |= {f"task_configs/{config}" for config in feature.configs}
         pages |= {feature.page} if feature.page else set()
     removed |= {f"docs/{page}" for page in pages}
     listing = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
-    for file in filter(
-        None, subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
-    ):
-        if (ROOT / file).is_file() and not any(file == each or file.startswith(f"{each}/") for each in removed):
+    for file in subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0"):
+        is_gone = any(file == each or file.startswith(f"{each}/") for each in removed)
+        if file and (ROOT / file).is_file() and not is_gone and not is_of(file, needing):
             (output / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / file, output / file)
     contents = output / "mkdocs.yml"

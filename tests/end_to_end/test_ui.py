@@ -8,8 +8,8 @@ import sys
 import time
 
 import pytest
-from cafe_agent import Cafe
 from echo_model import Echo
+from feature_rows import rows_of_features
 from page_process import page_of, served_page, start_page
 from runs import make_config, write_config
 
@@ -20,7 +20,6 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_feedback, write_queue
 from rl4dialog.core.untrusted import visible
 from rl4dialog.data.studies import Study
-from rl4dialog.features.dialogue_acts.task_chat import TaskPage
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.chat_page import ChatPage
 from rl4dialog.serving.judging import JudgingPage, QueueJudging, StudyJudging, StudyPage
@@ -316,14 +315,6 @@ def chat(tab):
     assert tab.turns(1)[-1] == "MORE twice"
 
 
-def talk_about_a_goal(tab):
-    tab.wait_until_ready()
-    tab.send(TEXT)
-    tab.wait_until_usable()
-    tab.write("#text textarea", "bye\n")
-    tab.wait_for(lambda: "Success: the goal is reached." in tab.one("#chat-0").text, "success")
-
-
 def judge_a_pair(tab):
     tab.wait_for(lambda: len(tab.texts(".option")) == 2, "a pair")
     tab.wait_until_usable()
@@ -346,11 +337,11 @@ def take_part_in_a_study(tab):
     ("build", "use"),
     [
         (lambda file: ChatPage(Chat([Echo("a"), Echo("b", "twice")], file), ["hi"]), chat),
-        (lambda file: TaskPage(Cafe), talk_about_a_goal),
         (lambda file: JudgingPage(QueueJudging([PAIR], file)), judge_a_pair),
         (lambda file: StudyPage(StudyJudging(STUDY, [REPLY], file)), take_part_in_a_study),
+        *rows_of_features("USED_PAGES"),
     ],
-    ids=["chat", "task", "pairs", "study"],
+    ids=lambda value: getattr(value, "__name__", "page"),
 )
 def test_each_page_can_be_read_and_used_on_each_screen(opened, tmp_path, build, use, width, height, scheme):
     with served_page(lambda: build(tmp_path / "feedback.jsonl")) as address:

@@ -10,7 +10,6 @@ from other_processes import assert_other_processes_make_the_same
 from tiny import make_tokenizer
 
 from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.features.dialogue_acts.tasks.town_guide import town_guide
 from rl4dialog.text.chat_template import ChatTemplate, parse_time
 from rl4dialog.training.building.texts import build_pool
 
@@ -28,8 +27,8 @@ WITHOUT_FILES = {
     "random_numbers": {},
     "openers": {},
     "mixture": {"pools": MIXED},
-    "task_dialogues": {},
     "rated_dialogues": {"dataset": "small_talk", "unit": "reply"},
+    **rows_of_features("POOLS_WITHOUT_FILES"),
     **{name: {"n_train": 20, "n_val": 20, "n_test": 20} for name in GENERATED},
 }
 # The first needs a package, and the second reads as the ones in the table do.
@@ -41,7 +40,7 @@ def everything(folder):
     tokenizer = make_tokenizer()
     tokenizer.chat_template = CLOCK
     offered = {"render_chat": ChatTemplate(tokenizer, parse_time("2026-03-09T23:30:00+00:00"))}
-    offered["world"] = functools.partial(town_guide, n_dialogues=20)
+    offered |= rows_of_features("OFFERED_TO_POOLS")
     pools = [*WITHOUT_FILES.items(), ("feedback", {"path": str(folder / "feedback")})]
     pools.append(("wordle", {"n_train": 20, "n_val": 20, "n_test": 20, "games": "adversarial"}))
     pools += [(id, {**args, "path": str(folder / name)}) for name, (id, args, _) in POOLS.items()]

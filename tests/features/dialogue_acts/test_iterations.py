@@ -8,6 +8,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 
+from rl4dialog.algorithms.schedules import as_schedule
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.features.dialogue_acts.algorithms.iterations import DoubleDQN, with_iterations
 from rl4dialog.features.dialogue_acts.gym_wrappers import ResumableEnv
@@ -108,3 +109,11 @@ def test_online_network_chooses_and_target_network_values(monkeypatch):
     online, target = built.q_net(observed), built.q_net_target(observed)
     assert (online.argmax(dim=1) != target.argmax(dim=1)).any()
     torch.testing.assert_close(seen[0].amax(dim=1), target.gather(1, online.argmax(dim=1, keepdim=True)).squeeze(1))
+
+
+@pytest.mark.parametrize(("n_iters", "rate"), [(1, 0.01), (3, 1e-3)])
+def test_the_only_iteration_of_a_run_has_the_start_of_its_schedule(n_iters, rate):
+    of_rate = as_schedule({"start": 0.01, "end": 1e-3, "schedule": "cosine", "warmup": 0.5}, "learning_rate")
+    algorithm = built(with_iterations(stable_baselines3.PPO), "PPO", learning_rate=of_rate)
+    algorithm.learn(n_iters * algorithm.timesteps_per_iteration, log_interval=None)
+    assert algorithm.policy.optimizer.param_groups[0]["lr"] == pytest.approx(rate)

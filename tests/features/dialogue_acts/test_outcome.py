@@ -8,9 +8,10 @@ import pytest
 from stable_baselines3 import PPO
 from worlds import DATABASE, goals, play, rule_policy, tiny_world
 
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.features.dialogue_acts.tasks.acts import DialogueAct
 from rl4dialog.features.dialogue_acts.tasks.environment import DialogueActEnv
-from rl4dialog.features.dialogue_acts.tasks.outcome import outcome_of
+from rl4dialog.features.dialogue_acts.tasks.outcome import TaskReward, outcome_of
 from rl4dialog.runs.reading import recorded_conversation
 
 TELLING = ("inform", "recommend", "offerbook", "book", "offerbooked")
@@ -137,3 +138,8 @@ def test_goals_are_reached_by_the_rule_policy_and_numbers_are_perfect():
         assert outcome.success, [each.failures for each in outcome.domains.values()]
         numbers = outcome.numbers()
         assert numbers["inform_recall"] == numbers["match"] == numbers["complete"] == 1
+
+
+def test_reward_that_pays_for_failure_is_refused():
+    with pytest.raises(ConfigError, match=r"success \(0\) must be above failure \(1\)"):
+        TaskReward(success=0, failure=1)

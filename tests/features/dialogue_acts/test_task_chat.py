@@ -1,10 +1,12 @@
+import json
+
 import pytest
 from cafe_agent import Cafe
 from page_client import Tab
 from page_process import served_page
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.features.dialogue_acts.task_chat import TaskChat, TaskPage, in_words
+from rl4dialog.features.dialogue_acts.task_chat import TaskChat, TaskPage, TaskTerminalChat, in_words
 from rl4dialog.features.dialogue_acts.tasks.acts import DialogueAct
 
 
@@ -183,3 +185,56 @@ def test_tab_that_shows_an_older_dialogue_changes_nothing(address, name):
     assert "error: this page was out of date" in first.status and first.turns() == second.turns()
     first.act("done")
     assert "Success" in first.below()
+
+
+def talk_to_agent(*lines):
+    printed = []
+    rest = iter(lines)
+
+    def read(prompt):
+        if (line := next(rest, None)) is None:
+            raise EOFError
+        return line
+
+    TaskTerminalChat(Cafe(), read, printed.append).run()
+    return "".join(printed)
+
+
+NO_GOAL = "error: there is no dialogue about a goal to score; begin one with a new goal (/goal)"
+NOT_UNDERSTOOD = "error: nothing was understood, so the agent did not answer; it knows: cafe\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["/goal", "what is there to drink?"], ["Goal: Find tea.", "agent: There is tea.\n"]),
+        (
+            ["/goal", "tea?", "bye", "/done"],
+            ["Goodbye.\nSuccess: the goal is reached.\nA new dialogue begins.\n", NO_GOAL],
+        ),
+        (["tea?", "bye"], ["agent: Goodbye.\nA new dialogue begins.\n\n"]),
+        (["hm"], ["agent: (nothing)\n"]),
+        (["/goal", "hm", "/done"], ["Failure: cafe: drink not told."]),
+        (["blah", "tea?"], [NOT_UNDERSTOOD, "agent: There is tea.\n\n"]),
+        (["/gaol"], ["unknown command '/gaol'; did you mean '/goal'? (/help lists the commands)"]),
+    ],
+)
+def test_dialogue_with_an_agent_prints_what_becomes_of_it(lines, words):
+    printed = talk_to_agent(*lines)
+    assert all(each in printed for each in words)
+
+
+def test_acts_are_shown_on_request():
+    printed = talk_to_agent("tea?", "/acts", "tea?", "/acts", "tea?")
+    assert printed.count("  understood: cafe-request(drink)\n") == 1
+    assert printed.count("  acts: cafe-inform(drink=tea)\n") == 1
+
+
+def test_dialogue_is_saved_with_goal_and_success(tmp_path):
+    file = tmp_path / "said.jsonl"
+    printed = talk_to_agent(f"/save {file}", "/goal", "tea?", "bye", f"/save {file}", "/save x.txt")
+    assert "error: there is no conversation to save yet" in printed
+    assert "error: /save needs a .jsonl file, not 'x.txt'" in printed
+    (record,) = map(json.loads, file.read_text().splitlines())
+    assert record["goal_text"] == "Find tea." and record["success"] is True
+    assert [message["content"] for message in record["messages"]] == ["tea?", "There is tea.", "bye", "Goodbye."]

@@ -13,11 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
+from feature_rows import rows_of_features
 from feedback_files import conversation_rating, correction, preference, rating
-from multiwoz_files import write_multiwoz
 from rich.console import Console
 from run_files import game, write_json, write_lines, write_run
-from stand_in_data import write_original
 
 from rl4dialog.core import files
 from rl4dialog.core.errors import DataError, RL4DialogError, RunFolderError
@@ -35,8 +34,6 @@ from rl4dialog.core.files import (
 from rl4dialog.data.ratings import read_latest
 from rl4dialog.experiments.reproduction import compare_runs
 from rl4dialog.experiments.sweep.running import SPLIT, evaluations
-from rl4dialog.features.dialogue_acts.tasks.camrest import camrest
-from rl4dialog.features.dialogue_acts.tasks.multiwoz import multiwoz
 from rl4dialog.inference.loading import read_run_config
 from rl4dialog.runs.listing import list_runs, print_runs
 from rl4dialog.runs.report.pages import write_report
@@ -109,22 +106,7 @@ def test_queue_files(tmp_path):
     check_errors(path, lambda: read_queue(path))
 
 
-@pytest.mark.parametrize(
-    ("write", "read", "files"),
-    [
-        (
-            lambda folder: write_original("camrest", folder),
-            lambda folder: camrest(folder, min_count=1),
-            ("db/CamRestDB", "val"),
-        ),
-        (
-            write_multiwoz,
-            lambda folder: multiwoz(folder, splits={"train": "val"}, min_count=1),
-            ("db/hotel_db", "db/taxi_db", "val"),
-        ),
-    ],
-    ids=["camrest", "multiwoz"],
-)
+@pytest.mark.parametrize(("write", "read", "files"), rows_of_features("TASK_FILES"))
 def test_task_files(tmp_path, write, read, files):
     folder = Path(write(tmp_path))
     for path in [folder / f"{name}.json" for name in files]:

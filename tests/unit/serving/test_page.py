@@ -8,15 +8,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from cafe_agent import Cafe
 from echo_model import Echo
+from feature_rows import rows_of_features
 from page_client import Tab
 from page_process import served_page
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.ratings import latest
-from rl4dialog.features.dialogue_acts.task_chat import TaskPage
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.chat_page import ChatPage
 from rl4dialog.serving.page import (
@@ -130,7 +129,7 @@ def test_empty_chat_says_what_to_know_and_hides_what_has_no_effect(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("build", "n"), [(lambda file: ChatPage(Chat([Echo(), Echo()], file)), 10), (lambda file: TaskPage(Cafe), 3)]
+    ("build", "n"), [(lambda file: ChatPage(Chat([Echo(), Echo()], file)), 10), *rows_of_features("LABELLED_PAGES")]
 )
 def test_every_control_has_a_label(tmp_path, build, n):
     with served_page(lambda: build(tmp_path / "feedback.jsonl")) as address:

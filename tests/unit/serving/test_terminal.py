@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from cafe_agent import Cafe
 from echo_model import Echo
+from feature_rows import rows_of_features
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.features.dialogue_acts.task_chat import TaskTerminalChat
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.teaching import Situation, Teaching
 from rl4dialog.serving.terminal import (
@@ -205,62 +204,16 @@ def test_mistake_in_a_command_is_told(line, message):
         parse_command(line, TerminalChat.commands)
 
 
-@pytest.mark.parametrize("chat", [TerminalChat, TaskTerminalChat, TeachingTerminal])
+@pytest.mark.parametrize("chat", [TerminalChat, TeachingTerminal, *rows_of_features("TERMINALS")])
 def test_commands_are_listed(chat, tmp_path):
     printed = []
     subject = Teaching(Echo(), [Situation(["a"])], tmp_path / "f.jsonl")
-    subject = {TerminalChat: Chat([Echo()], tmp_path), TaskTerminalChat: Cafe()}.get(chat, subject)
+    subject = {TerminalChat: Chat([Echo()], tmp_path), **rows_of_features("TERMINALS")}.get(chat, subject)
     chat(subject, reading(["/help", "/quit", "never read"]), printed.append).run()
     lines = "".join(printed)
     without = {TerminalChat: {"beta"}, TeachingTerminal: {"goal", "keep", "undo"}}.get(chat, ())
     for name, command in chat.commands.items():
         assert (name not in without) == (f"  /{name}" in lines) == (command.help in lines)
-
-
-def talk_to_agent(*lines):
-    printed = []
-    TaskTerminalChat(Cafe(), reading(lines), printed.append).run()
-    return "".join(printed)
-
-
-NO_GOAL = "error: there is no dialogue about a goal to score; begin one with a new goal (/goal)"
-NOT_UNDERSTOOD = "error: nothing was understood, so the agent did not answer; it knows: cafe\n"
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        (["/goal", "what is there to drink?"], ["Goal: Find tea.", "agent: There is tea.\n"]),
-        (
-            ["/goal", "tea?", "bye", "/done"],
-            ["Goodbye.\nSuccess: the goal is reached.\nA new dialogue begins.\n", NO_GOAL],
-        ),
-        (["tea?", "bye"], ["agent: Goodbye.\nA new dialogue begins.\n\n"]),
-        (["hm"], ["agent: (nothing)\n"]),
-        (["/goal", "hm", "/done"], ["Failure: cafe: drink not told."]),
-        (["blah", "tea?"], [NOT_UNDERSTOOD, "agent: There is tea.\n\n"]),
-        (["/gaol"], ["unknown command '/gaol'; did you mean '/goal'? (/help lists the commands)"]),
-    ],
-)
-def test_dialogue_with_an_agent_prints_what_becomes_of_it(lines, words):
-    printed = talk_to_agent(*lines)
-    assert all(each in printed for each in words)
-
-
-def test_acts_are_shown_on_request():
-    printed = talk_to_agent("tea?", "/acts", "tea?", "/acts", "tea?")
-    assert printed.count("  understood: cafe-request(drink)\n") == 1
-    assert printed.count("  acts: cafe-inform(drink=tea)\n") == 1
-
-
-def test_dialogue_is_saved_with_goal_and_success(tmp_path):
-    file = tmp_path / "said.jsonl"
-    printed = talk_to_agent(f"/save {file}", "/goal", "tea?", "bye", f"/save {file}", "/save x.txt")
-    assert "error: there is no conversation to save yet" in printed
-    assert "error: /save needs a .jsonl file, not 'x.txt'" in printed
-    (record,) = map(json.loads, file.read_text().splitlines())
-    assert record["goal_text"] == "Find tea." and record["success"] is True
-    assert [message["content"] for message in record["messages"]] == ["tea?", "There is tea.", "bye", "Goodbye."]
 
 
 def taught(tmp_path, *lines, situations, **kwargs):

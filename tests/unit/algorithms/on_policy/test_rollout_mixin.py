@@ -2,10 +2,8 @@
 
 import math
 
-import gymnasium as gym
 import numpy as np
 import pytest
-import stable_baselines3
 import torch
 from collected import collected
 from pydantic import TypeAdapter, ValidationError
@@ -26,7 +24,6 @@ from rl4dialog.algorithms.schedules import as_schedule
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.features.dialogue_acts.algorithms.iterations import with_iterations
 from rl4dialog.functional.distributed import process_index
 from rl4dialog.rollouts.kl_controllers import KLController
 from rl4dialog.training.building.components import check_components
@@ -286,12 +283,9 @@ SCHEDULES = ({"start": 0.01}, {"start": 0.01, "end": 1e-3, "schedule": "cosine",
 @pytest.mark.parametrize(("n_iters", "is_start"), [(1, True), (3, False)])
 def test_the_only_iteration_of_a_run_has_the_start_of_its_schedules(settings, n_iters, is_start, tmp_path):
     model = make_gpt2(marked_tokenizer())
-    plain = with_iterations(stable_baselines3.PPO)
-    cart_pole = {"env": gym.make("CartPole-v1"), "n_steps": 16, "batch_size": 16, "n_epochs": 1, "device": "cpu"}
     algorithms = [
         make_ppo(learning_rate=settings, n_epochs=1),
         make_learner(BC, make_log(tmp_path, model), model, learning_rate=settings),
-        plain("MlpPolicy", learning_rate=as_schedule(settings, "learning_rate"), **cart_pole),
     ]
     for algorithm in algorithms:
         algorithm.learn(n_iters * algorithm.timesteps_per_iteration, log_interval=None)
