@@ -27,6 +27,9 @@ FEATURE = Feature(
         "rl4dialog.training.turn_level.trainee": f"{__name__}.trainee",
         **{f"rl4dialog.tasks.dialogue_acts.{name}": f"{__name__}.tasks.{name}" for name in _TASKS},
     },
-    configs=("camrest", "cart_pole", "multiwoz", "town_guide", "benchmarks/camrest.yml", "benchmarks/multiwoz.yml"),
+    configs=(
+        *("camrest", "cart_pole", "multiwoz", "town_guide", "benchmarks/camrest.yml", "benchmarks/multiwoz.yml"),
+        *("get_acquainted/turn_goals_dqn.yml", "get_acquainted/turn_goals_lm_dqn.yml"),
+    ),
     page="dialogue_acts.md",
 )
