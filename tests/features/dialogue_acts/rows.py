@@ -40,3 +40,74 @@ TASK_FILES = [
         id="multiwoz",
     ),
 ]
+
+CART_POLE = {
+    "env": {"id": "CartPole-v1", "n_envs": 4},
+    "alg": {"id": "dqn", "args": {"learning_starts": 16, "train_freq": 8, "target_update_interval": 8}},
+    "train_evaluation": {"n_iters": 2, "eval_every": 1, "n_eval_episodes": 1},
+}
+GOALS = {
+    "env": {"id": "turn_goals", "n_envs": 4, "args": {"goals": ["pet", "work", "small_talk"], "max_turns": 2}},
+    "datapool": {"id": "get_acquainted"},
+    "speaker": {"id": "scripted"},
+    "partner": {"id": "facts"},
+    "reward_fn": {"id": "persona_ranking"},
+    "alg": {"id": "dqn", "args": {"learning_starts": 0, "train_freq": 8, "target_update_interval": 8}},
+    "train_evaluation": {"n_iters": 2},
+}
+REPLAY = {
+    "env": {"id": "dialogue_acts", "args": {"action": "composite", "n_composites": 9}},
+    "task": {"id": "town_guide"},
+    "reward_fn": {"id": "task_reward"},
+    "warm_start": {"id": "replay", "args": {"n_turns": 20}},
+    "alg": {"id": "dqn", "args": {"learning_starts": 0, "buffer_size": 50, "target_update_interval": 8}},
+    "train_evaluation": {"n_iters": 9},
+}
+
+
+def goal(name, **changes):
+    return {"name": name, "questions": [f"what about {name} ?"], "words": [name], **changes}
+
+
+def args(**given):
+    return {f"alg__args__{name}": value for name, value in given.items()}
+
+
+def env(**given):
+    return {f"env__args__{name}": value for name, value in given.items()}
+
+
+PENDULUM = {"env__id": "Pendulum-v1", "alg": {"id": "sac", "args": {"tau": 0.0}}, "train_evaluation__n_iters": 999}
+SMALL_TALK = {"name": "you", "questions": ["and you ?"]}
+EXPLORING = {"alg__args__exploration_final_eps": 1.0, "alg__args__exploration_initial_eps": 0.1}
+CONDITIONS_MET = [
+    (CART_POLE, "refuse", args(learning_starts=64), "learning_starts is 64, but the run has only 64 timesteps"),
+    (CART_POLE, "refuse", args(gradient_steps=0), "gradient_steps is 0, so nothing is ever trained"),
+    (CART_POLE, "refuse", args(buffer_size=31), "buffer_size is 31, less than alg.args.batch_size = 32"),
+    (CART_POLE, "refuse", args(target_update_interval=68), "target_update_interval is 68, but .* 64 timesteps"),
+    (CART_POLE, "refuse", args(tau=0.0), "tau is 0, so the target network never moves"),
+    (CART_POLE, "refuse", PENDULUM, "tau is 0"),
+    (CART_POLE, "warn", {"alg__args": {"learning_starts": 16, "train_freq": 8}}, "target_update_interval is 10,000"),
+    (GOALS, "refuse", env(goals=["pet"]), "goals has only the goal 'pet'"),
+    (GOALS, "refuse", env(goals=[goal("cars"), goal("Cars ")]), "'cars' and 'Cars ' have the same"),
+    (GOALS, "refuse", env(goals=["pet", goal("animals", words=["pet"])]), "'pet' and 'animals' have the same"),
+    (GOALS, "refuse", env(goals=["pet", goal("a", words=["the", "of"])]), "'a' has words, but none is a"),
+    (GOALS, "refuse", env(goals=["small_talk", SMALL_TALK]), "'small_talk' and 'you' have no words"),
+    (REPLAY, "warn", {"warm_start__args__n_turns": 51}, "n_turns is 51, but alg.args.buffer_size is 50"),
+    (REPLAY, "note", env(action="multi_binary"), "n_composites has no effect"),
+    (REPLAY, "note", env(max_turns=1), "env.args.max_turns is 1: every dialogue ends"),
+    (REPLAY, "warn", EXPLORING, "explores more and more"),
+]
+CONDITIONS_NOT_MET = [
+    *((base, {}) for base in (CART_POLE, GOALS, REPLAY)),
+    (CART_POLE, {"train_evaluation__n_iters": 0, "alg__args__learning_starts": 100}),  # only evaluates
+    *((GOALS, {"env__args__goals": name}) for name in ("get_acquainted", "convogym")),
+]
+MEANINGLESS_NUMBERS = [
+    (CART_POLE, args(learning_rate=1e6), "learning_rate: input should be less than or equal to 10"),
+    (CART_POLE, args(buffer_size=10**10), "buffer_size: input should be less than or equal to 1000000000"),
+]
+CONFIGS = [CART_POLE]
+SWITCHED = [
+    (["alg.id=dqn"], "dqn cannot be combined with env.id: text_generation; .* start from .*town_guide/dqn.yml"),
+]

@@ -4,7 +4,7 @@ import copy
 import re
 
 import pytest
-import yaml
+from feature_rows import rows_of_features
 from runs import make_config, train, write_config
 
 from rl4dialog import cli
@@ -16,33 +16,10 @@ from rl4dialog.training.building.components import check_components
 from rl4dialog.training.building.conditions import conditions_met, refuse_useless
 from rl4dialog.training.building.conversations import build_partner, n_weight_copies
 
-CART_POLE = {
-    "env": {"id": "CartPole-v1", "n_envs": 4},
-    "alg": {"id": "dqn", "args": {"learning_starts": 16, "train_freq": 8, "target_update_interval": 8}},
-    "train_evaluation": {"n_iters": 2, "eval_every": 1, "n_eval_episodes": 1},
-}
-GOALS = {
-    "env": {"id": "turn_goals", "n_envs": 4, "args": {"goals": ["pet", "work", "small_talk"], "max_turns": 2}},
-    "datapool": {"id": "get_acquainted"},
-    "speaker": {"id": "scripted"},
-    "partner": {"id": "facts"},
-    "reward_fn": {"id": "persona_ranking"},
-    "alg": {"id": "dqn", "args": {"learning_starts": 0, "train_freq": 8, "target_update_interval": 8}},
-    "train_evaluation": {"n_iters": 2},
-}
-REPLAY = {
-    "env": {"id": "dialogue_acts", "args": {"action": "composite", "n_composites": 9}},
-    "task": {"id": "town_guide"},
-    "reward_fn": {"id": "task_reward"},
-    "warm_start": {"id": "replay", "args": {"n_turns": 20}},
-    "alg": {"id": "dqn", "args": {"learning_starts": 0, "buffer_size": 50, "target_update_interval": 8}},
-    "train_evaluation": {"n_iters": 9},
-}
 # Overrides of the small config.
 TEXT = {}
 TALK = {"env__args__max_turns": 2, "env__args__partner": {"id": "facts"}}
 RANGE = {"alg__policy__args__value_range": [0.0, 1.0]}
-BASES = (CART_POLE, GOALS, REPLAY, TEXT, TALK)
 
 
 def built(folder, base, overrides):
@@ -56,10 +33,6 @@ def built(folder, base, overrides):
             block = block.setdefault(key, {})
         block[last] = value
     return parse_config(config, "test")
-
-
-def goal(name, **changes):
-    return {"name": name, "questions": [f"what about {name} ?"], "words": [name], **changes}
 
 
 def partner(id, **args):
@@ -85,12 +58,9 @@ def env(**given):
 KEEP_BEST = {"train_evaluation__keep_best": "reward", "train_evaluation__eval_every": 3}
 HTTP = partner("http", url="http://localhost:1")
 GUESSING = {"datapool": {"id": "guess_what", "args": {"max_turns": 4}}}
-PENDULUM = {"env__id": "Pendulum-v1", "alg": {"id": "sac", "args": {"tau": 0.0}}, "train_evaluation__n_iters": 999}
 EARLY = {"id": "early_stopping", "args": {"metric": "reward"}}
 INNER = [{"id": "rouge", "weight": 0}, {"id": "meteor", "weight": {"constant": {"value": 0}}}]
 NESTED = {"id": "composite", "args": {"rewards": [{"id": "composite", "args": {"rewards": INNER}}]}}
-SMALL_TALK = {"name": "you", "questions": ["and you ?"]}
-EXPLORING = {"alg__args__exploration_final_eps": 1.0, "alg__args__exploration_initial_eps": 0.1}
 GREEDY = {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}}
 RULES = [{"pattern": "a", "replies": "b"}]
 MASKABLE = {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"}
@@ -103,22 +73,6 @@ SECRET = {"alg__policy__args__critic_reads": "secret"}
 KEEPING = {"alg__policy__args__reference": "ema", "alg__policy__args__reference_decay": 1.0}
 # What loading notes, new runs refuse, the doctor warns of, or no command accepts.
 MET = [
-    (CART_POLE, "refuse", args(learning_starts=64), "learning_starts is 64, but the run has only 64 timesteps"),
-    (CART_POLE, "refuse", args(gradient_steps=0), "gradient_steps is 0, so nothing is ever trained"),
-    (CART_POLE, "refuse", args(buffer_size=31), "buffer_size is 31, less than alg.args.batch_size = 32"),
-    (CART_POLE, "refuse", args(target_update_interval=68), "target_update_interval is 68, but .* 64 timesteps"),
-    (CART_POLE, "refuse", args(tau=0.0), "tau is 0, so the target network never moves"),
-    (CART_POLE, "refuse", PENDULUM, "tau is 0"),
-    (CART_POLE, "warn", {"alg__args": {"learning_starts": 16, "train_freq": 8}}, "target_update_interval is 10,000"),
-    (GOALS, "refuse", env(goals=["pet"]), "goals has only the goal 'pet'"),
-    (GOALS, "refuse", env(goals=[goal("cars"), goal("Cars ")]), "'cars' and 'Cars ' have the same"),
-    (GOALS, "refuse", env(goals=["pet", goal("animals", words=["pet"])]), "'pet' and 'animals' have the same"),
-    (GOALS, "refuse", env(goals=["pet", goal("a", words=["the", "of"])]), "'a' has words, but none is a"),
-    (GOALS, "refuse", env(goals=["small_talk", SMALL_TALK]), "'small_talk' and 'you' have no words"),
-    (REPLAY, "warn", {"warm_start__args__n_turns": 51}, "n_turns is 51, but alg.args.buffer_size is 50"),
-    (REPLAY, "note", env(action="multi_binary"), "n_composites has no effect"),
-    (REPLAY, "note", env(max_turns=1), "env.args.max_turns is 1: every dialogue ends"),
-    (REPLAY, "warn", EXPLORING, "explores more and more"),
     (TEXT, "refuse", policy(generation_kwargs={"min_length": 11}), "min_length is 11, but replies have at most 10"),
     (TEXT, "warn", {"callbacks": [EARLY]}, "can never stop the run"),
     (TEXT, "warn", KEEP_BEST, "keep_best has no effect"),
@@ -176,6 +130,7 @@ MET = [
     (TALK, "note", env(max_partner_length=10000), "max_partner_length is 10,000, but prompts have only"),
     (TALK, "note", args(turn_gamma=0.5), "turn_gamma has no effect without credit: turn"),
     (TALK, "note", GUESSING, "datapool.args.max_turns is 4, but env"),
+    *rows_of_features("CONDITIONS_MET"),
 ]
 
 
@@ -198,10 +153,9 @@ def test_what_a_setting_cannot_do_is_noted_at_load_and_refused_at_its_level(base
 LONGER = {"train_evaluation__n_iters": 100, "env__args__max_turns": 2, "env__args__partner_replies": ["hi"]}
 SUPERVISED = {"id": "supervised", "model_type": "causal", "model_name": "m", "training_args": {}}
 WITHOUT = [
-    *((base, {}) for base in BASES),
-    *((TEXT, {**overrides, **LONGER}) for _, _, overrides, _ in MET[17:24]),
-    (CART_POLE, {"train_evaluation__n_iters": 0, "alg__args__learning_starts": 100}),  # only evaluates
-    *((GOALS, {"env__args__goals": name}) for name in ("get_acquainted", "convogym")),
+    *((base, {}) for base in (TEXT, TALK)),
+    *((TEXT, {**overrides, **LONGER}) for _, _, overrides, _ in MET[1:8]),
+    *rows_of_features("CONDITIONS_NOT_MET"),
     (TEXT, wordle("mixture")),
     (TEXT, args(learning_rate={"start": 0.1, "end": 0.01})),
     (TEXT, {**args(learning_rate={"start": 0.1}), "train_evaluation__n_iters": 1, "train_evaluation__eval_every": 1}),
@@ -229,14 +183,14 @@ def test_notes_are_added_once(tmp_path):
 
 
 def test_commands_refuse_a_useless_run_before_there_is_a_folder(tmp_path, capsys):
-    config = built(tmp_path, CART_POLE, {"alg__args__learning_starts": 1000}).model_dump(mode="json", exclude_none=True)
-    path = write_config(tmp_path, yaml.safe_dump(config))
+    useless = {"alg__policy__args__generation_kwargs": {"min_length": 11}}
+    path = write_config(tmp_path, make_config(tmp_path, **useless))
     results = tmp_path / "runs"
     common = ["--config_path", str(path), "--base_path_to_store_results", str(results)]
     for command in (["train", *common, "--dry_run"], ["train", *common]):
         assert cli.main(command) == 2
         error = capsys.readouterr().err
-        assert error.count("learning_starts is 1,000, but the run has only 64 timesteps") == 1
+        assert error.count("min_length is 11, but replies have at most 10") == 1
     assert not results.exists()
 
 
@@ -290,14 +244,13 @@ def test_arguments_that_contradict_each_other_are_refused(base, overrides, messa
     [
         (TEXT, args(learning_rate=0.0), "learning_rate: input should be greater than 0"),
         (TEXT, args(learning_rate={"start": 11.0}), "learning_rate.start: input should be less than or equal to 10"),
-        (CART_POLE, args(learning_rate=1e6), "learning_rate: input should be less than or equal to 10"),
         (TEXT, {"alg": BC, **args(learning_rate=0)}, "learning_rate: input should be greater than 0"),
         (TEXT, args(n_epochs=20_000), "n_epochs: input should be less than or equal to 10000"),
         (TEXT, {"warm_start": {"n_epochs": 1e9}}, "warm_start.n_epochs: input should be less than or equal to 10000"),
         (TEXT, {"warm_start": {"learning_rate": 100.0}}, "warm_start.learning_rate: input should be less than or"),
-        (CART_POLE, args(buffer_size=10**10), "buffer_size: input should be less than or equal to 1000000000"),
         (TEXT, args(vf_coef=1e300), "vf_coef: input should be less than or equal to 1000000000"),
         (TALK, env(end_when={"partner": ["\\w|\\W"]}), "\\\\W' matches every text, so conversations end"),
+        *rows_of_features("MEANINGLESS_NUMBERS"),
     ],
 )
 def test_meaningless_numbers_are_refused(base, overrides, message, tmp_path):
@@ -346,7 +299,7 @@ def test_what_sharded_weights_do_not_support_is_refused(base, overrides, message
         check_components(built(tmp_path, base, {"reward_fn": LENGTH, **overrides}))
 
 
-@pytest.mark.parametrize("base", [CART_POLE, TEXT])
+@pytest.mark.parametrize("base", [TEXT, *rows_of_features("CONFIGS")])
 def test_deepspeed_is_refused_and_fsdp_named(base, tmp_path, monkeypatch):
     config = built(tmp_path, base, {})
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")

@@ -1,6 +1,7 @@
 """Another algorithm by one override: what is left out, chosen, kept and refused."""
 
 import pytest
+from feature_rows import rows_of_features
 from runs import make_config, write_config
 
 from rl4dialog.core.config import load_config
@@ -126,7 +127,7 @@ def test_what_has_no_meaning_is_left_out_and_each_change_is_noted(tmp_path, befo
         (["alg.id=grpo", "env.n_envs=1"], "n_generations is 4, which does not divide env.n_envs = 1"),
         (["alg.id=supervised"], "is for ppo; alg.id: supervised .* start from .*small_talk/gpt2_supervised.yml"),
         (["alg.id=ilql"], "is for ppo; alg.id: ilql needs other keys, so start from .*random_walks/llama_ilql.yml"),
-        (["alg.id=dqn"], "dqn cannot be combined with env.id: text_generation; .* start from .*town_guide/dqn.yml"),
+        *rows_of_features("SWITCHED"),
     ],
 )
 def test_what_was_chosen_too_or_needs_another_config_is_an_error(tmp_path, overrides, problem):
