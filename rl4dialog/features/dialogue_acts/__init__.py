@@ -29,6 +29,7 @@ FEATURE = Feature(
     },
     configs=(
         *("camrest", "cart_pole", "multiwoz", "town_guide", "benchmarks/camrest.yml", "benchmarks/multiwoz.yml"),
+        "benchmarks/turn_goals.yml",
         *("get_acquainted/turn_goals_dqn.yml", "get_acquainted/turn_goals_lm_dqn.yml"),
     ),
     page="dialogue_acts.md",
