@@ -30,4 +30,5 @@ def assert_other_processes_make_the_same(make):
         capture_output=True,
         cwd="/",
     )
-    assert output.stdout.decode().strip() == here, output.stderr.decode()
+    *_, there = output.stdout.decode().split() or [""]  # packages may print something when they are imported
+    assert there == here, output.stderr.decode()
