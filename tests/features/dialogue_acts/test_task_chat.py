@@ -200,6 +200,12 @@ def talk_to_agent(*lines):
     return "".join(printed)
 
 
+def test_commands_are_listed():
+    printed = talk_to_agent("/help", "/quit", "never read")
+    for name, command in TaskTerminalChat.commands.items():
+        assert f"  /{name}" in printed and command.help in printed
+
+
 NO_GOAL = "error: there is no dialogue about a goal to score; begin one with a new goal (/goal)"
 NOT_UNDERSTOOD = "error: nothing was understood, so the agent did not answer; it knows: cafe\n"
 

@@ -1,8 +1,7 @@
 """Runs that choose turn-level goals: what is refused, and their environments."""
 
-import copy
-
 import pytest
+from runs import changed
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
@@ -22,16 +21,7 @@ CONFIG = {
 
 def goals_config(**overrides):
     """The config; overrides are dotted keys with ``__`` for the dot, and ``None`` removes a key."""
-    config = copy.deepcopy(CONFIG)
-    for dotted, value in overrides.items():
-        *path, last = dotted.split("__")
-        block = config
-        for key in path:
-            block = block.setdefault(key, {})
-        block[last] = value
-        if value is None:
-            del block[last]
-    return parse_config(config, "x.yml")
+    return parse_config(changed(CONFIG, overrides, without=None), "x.yml")
 
 
 @pytest.mark.parametrize(

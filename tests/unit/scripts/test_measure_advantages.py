@@ -44,12 +44,16 @@ def test_estimates_are_those_of_loops():
         expected["to go"].append(to_go[g, t] - np.mean([*to_go.values()]))
         expected["to go, by turn"].append(to_go[g, t] - np.mean([x for (_, u), x in to_go.items() if u == t]))
         expected["to go, group by turn"].append(to_go[g, t] - np.mean(there) if there else 0.0)
+        for discount in (0.0, 0.5, 0.9):
+            at_turn = {h: sum(discount ** (u - t) * reward[h, u] for u in range(t, n)) for h, n in enumerate(LENGTHS)}
+            mean = np.mean([at_turn[h] for h, n in enumerate(LENGTHS) if t < n])
+            expected[f"to go, by turn, discount {discount:g}"].append(at_turn[g] - mean)
         expected["critic, lambda 1"].append(to_go[g, t] - value[g, t])
         expected["critic, lambda 0"].append(reward[g, t] + value.get((g, t + 1), 0.0) - value[g, t])
     for name, advantages in expected.items():
         if advantages:
             np.testing.assert_allclose(found[name], advantages, rtol=1e-4, atol=1e-5)
-    assert sum(map(bool, expected.values())) == 7
+    assert sum(map(bool, expected.values())) == 10
 
 
 def test_noise_of_the_truth_is_taken_out():

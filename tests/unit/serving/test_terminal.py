@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from echo_model import Echo
-from feature_rows import rows_of_features
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
@@ -204,11 +203,11 @@ def test_mistake_in_a_command_is_told(line, message):
         parse_command(line, TerminalChat.commands)
 
 
-@pytest.mark.parametrize("chat", [TerminalChat, TeachingTerminal, *rows_of_features("TERMINALS")])
+@pytest.mark.parametrize("chat", [TerminalChat, TeachingTerminal])
 def test_commands_are_listed(chat, tmp_path):
     printed = []
     subject = Teaching(Echo(), [Situation(["a"])], tmp_path / "f.jsonl")
-    subject = {TerminalChat: Chat([Echo()], tmp_path), **rows_of_features("TERMINALS")}.get(chat, subject)
+    subject = {TerminalChat: Chat([Echo()], tmp_path)}.get(chat, subject)
     chat(subject, reading(["/help", "/quit", "never read"]), printed.append).run()
     lines = "".join(printed)
     without = {TerminalChat: {"beta"}, TeachingTerminal: {"goal", "keep", "undo"}}.get(chat, ())

@@ -1,11 +1,10 @@
 """Settings that cannot do what they are for, or do not go together: noted at load, refused, found by the doctor."""
 
-import copy
 import re
 
 import pytest
 from feature_rows import rows_of_features
-from runs import make_config, train, write_config
+from runs import changed, make_config, train, write_config
 
 from rl4dialog import cli
 from rl4dialog.core import process_memory
@@ -25,14 +24,7 @@ RANGE = {"alg__policy__args__value_range": [0.0, 1.0]}
 def built(folder, base, overrides):
     if base in (TEXT, TALK):
         return parse_config(make_config(folder, **{**base, **overrides}), "test")
-    config = copy.deepcopy(base)
-    for dotted, value in overrides.items():
-        *path, last = dotted.split("__")
-        block = config
-        for key in path:
-            block = block.setdefault(key, {})
-        block[last] = value
-    return parse_config(config, "test")
+    return parse_config(changed(base, overrides), "test")
 
 
 def partner(id, **args):
