@@ -31,7 +31,7 @@ def test_rest_is_green_without_a_feature(name: str, tmp_path: Path) -> None:
         command = (sys.executable, *arguments)
         return subprocess.run(command, cwd=tmp_path, env={**os.environ, **places}, capture_output=True, text=True)
 
-    printed = run("-c", COMMAND, "--help")
+    printed = run("-c", COMMAND, "--help", "--all")
     assert printed.returncode == 0, printed.stderr
     commands = [command for group in features()[name].command_texts.values() for command in group]
     assert not any(re.search(rf"^ +{command}\b", printed.stdout, re.MULTILINE) for command in commands)
