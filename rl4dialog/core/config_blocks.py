@@ -484,6 +484,8 @@ class RunConfig(OfAKind):
     """
     conditions: ClassVar[str] = ""
     """Function that returns own rows of ``training.building.conditions`` and their values, as ``"module:name"``."""
+    checks: ClassVar[Sequence[str]] = ()
+    """Own checks of the doctor, as ``"module:name"``."""
     not_logged: ClassVar[Sequence[str]] = ()
     """Keys of ``logging`` without a meaning for this kind."""
     alg: AlgConfig

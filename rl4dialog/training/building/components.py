@@ -11,7 +11,6 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
 from rl4dialog import catalog
 from rl4dialog.core.config import (
-    OfflineConfig,
     OnPolicyConfig,
     RewardModelConfig,
     RunConfig,
@@ -73,7 +72,8 @@ def _is_ours(component: Any) -> bool:
     return inspect.isclass(component) and issubclass(component, IterationCallback)
 
 
-def _check_between_epochs(config: RunConfig) -> None:
+def check_between_epochs(config: RunConfig) -> None:
+    """Check the callbacks of a run without rollouts."""
     for i, component in enumerate(config.callbacks):
         check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
 
@@ -86,30 +86,6 @@ def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple
         return built if isinstance(built, BaseCallback) else ConvertCallback(built)
 
     return [(callback.id, build(callback.id, callback.args)) for callback in config.callbacks]
-
-
-_POLICIES = {
-    "plain": "a plain language model, such as causal_lm_actor_critic_policy",
-    "guided": "a policy with values of tokens, such as value_guided_causal_lm_policy",
-    "reranked": "a policy with values of replies: value_reranked_causal_lm_policy",
-}
-
-
-def check_offline(config: OfflineConfig) -> None:
-    id, policy_id = config.alg.id, config.alg.policy.id
-    if id in catalog.AlgorithmRegistry and id not in catalog.OfflineAlgorithmRegistry:
-        raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")
-    check_fits("alg.id", id, catalog.OfflineAlgorithmRegistry, catalog.TurnAlgorithmRegistry, "env.id: text_generation")
-    check_chosen(config, catalog.OfflineAlgorithmRegistry)
-    algorithm, policy = catalog.OfflineAlgorithmRegistry.resolve(id), policy_class(config)
-    kind = "reranked" if policy.reranked else "guided" if policy.guided else "plain"
-    if policy.maskable or kind not in algorithm.policy_kinds:
-        needed = ", or ".join(_POLICIES[each] for each in algorithm.policy_kinds)
-        raise ConfigError(f"alg.policy.id: {policy_id} cannot be combined with alg.id: {id}, which needs {needed}")
-    algorithm.check_arguments(config.alg.args)
-    policy.check_arguments({**own_policy_args(config), **algorithm.policy_arguments(), "lora": config.lora})
-    _check_between_epochs(config)
-    _check_text(config)
 
 
 def import_and_check(config: RunConfig, config_path: str | Path) -> None:
@@ -167,7 +143,8 @@ def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_
             _check_pool(inner, place, for_reward_model)
 
 
-def _check_text(config: TextConfig) -> None:
+def check_text(config: TextConfig) -> None:
+    """Check what all runs on text have."""
     _check_pool(config.datapool)
     check_partner(config)
     if config.task is not None:
@@ -184,7 +161,7 @@ def _check_text(config: TextConfig) -> None:
 
 
 def check_supervised(config: SupervisedConfig) -> None:
-    _check_text(config)
+    check_text(config)
     if config.lora is not None:
         check_settings(config.lora)
     _check_epochs(config, config.training_args)
@@ -198,7 +175,7 @@ def check_reward_model(config: RewardModelConfig) -> None:
 
 def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: dict[str, Any]) -> None:
     """Check a run that transformers' `Trainer` trains."""
-    _check_between_epochs(config)
+    check_between_epochs(config)
     check_training_args(training_args, "alg.training_args")
     ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
     config.warnings.extend(f"alg.training_args.{name} has no effect here and is ignored" for name in ignored)
@@ -209,8 +186,8 @@ def check_on_policy(config: OnPolicyConfig) -> None:
     check_fits("alg.id", config.alg.id, catalog.AlgorithmRegistry, catalog.TurnAlgorithmRegistry, run)
     check_fits("alg.policy.id", config.alg.policy.id, catalog.PolicyRegistry, catalog.TurnPolicyRegistry, run)
     switch_algorithm(config)
-    _check_text(config)
-    check_chosen(config, catalog.AlgorithmRegistry)
+    check_text(config)
+    check_chosen(config)
     algorithm, policy = catalog.AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if config.env.n_envs % n_processes() == 0:
         algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())

@@ -10,7 +10,6 @@ from rl4dialog import catalog
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.schedules import as_schedule
 from rl4dialog.core.config import (
-    OfflineConfig,
     OnPolicyConfig,
     PolicyRunConfig,
     RunConfig,
@@ -26,7 +25,7 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.graph_sampler import eager_reason
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
 from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself, why_unmeasured
-from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs, own_policy_args, policy_class
+from rl4dialog.training.building.policy import algorithm_class, all_arguments, own_policy_args, policy_class
 from rl4dialog.training.building.switching import OF_PPO
 from rl4dialog.training.processes import is_sharded
 
@@ -84,47 +83,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.policy.args.value_range: {normalizes} changes the range of the rewards; remove one of them"),
         (lambda critic_reads, needs_critic: critic_reads == "secret" and not needs_critic,
          "alg.policy.args.critic_reads has no effect: alg.id: {alg_id} has no critic; remove it"),
-        (lambda fixed_argument: fixed_argument,
-         "alg.policy.args.{fixed_argument} has no effect with alg.id: {alg_id}; remove it"),
-        (lambda critic_from, reads_log: True,
-         "alg.policy.args.critic_from has no meaning with alg.id: {alg_id}; remove it"),
-        (lambda warm_start, reads_returns: reads_returns,
-         "warm_start imitates all references behind one return, alg.id: {alg_id} each behind its own; remove it"),
-        # -- learning from logs; `given` are the arguments of the algorithm in the config
-        (lambda reads_log, batch_size, n_steps: batch_size > n_steps,
-         "alg.args.batch_size is {batch_size} agent tokens, but an iteration has only {n_steps}"),
-        (lambda given, alg_id: alg_id == "filtered_bc"
-            and (given.get("top_share") is None) == (given.get("min_return") is None),
-         "alg.id: filtered_bc needs one of alg.args.top_share and alg.args.min_return"),
-        (lambda target_return, decimals: round(target_return, decimals) != target_return,
-         "alg.args.target_return is {target_return:g}, which cannot be written with alg.args.decimals: {decimals}; "
-         "raise decimals, or round it"),
-        (lambda given, reranked: reranked and given.get("discount_per") == "token",
-         "alg.args.discount_per: token has no meaning with values of whole replies; set it to turn, or remove it"),
-        (lambda given, learns_v: "v_weight" in given and not learns_v,
-         "alg.args.v_weight has no effect, because this algorithm learns no V; remove it"),
-        (lambda given, alg_id: alg_id == "chai" and "policy_weight" in given,
-         "alg.args.policy_weight has no effect, because chai trains no language model; remove it"),
-        (lambda given, cql_weight: "cql_temperature" in given and not cql_weight,
-         "alg.args.cql_temperature has no effect without alg.args.cql_weight"),
-        (lambda reranked, cql_weight, alg_id: reranked and cql_weight and alg_id != "chai",
-         "alg.args.cql_weight: the penalty is a sum over all actions, too many if they are whole replies; set it to 0, "
-         "or use alg.id: chai"),
-        (lambda reranked, backup: reranked and backup == "max",
-         "alg.args.backup: max is a maximum over all actions, which are too many if they are whole replies; set it to "
-         "data, or use alg.id: chai"),
-        (lambda reranked, imitation: reranked and imitation != "all",
-         "alg.args.imitation: {imitation} weighs tokens, but values are of replies; remove it"),
-        (lambda imitation, policy_weight: imitation != "all" and not policy_weight,
-         "alg.args.imitation: {imitation} has no effect, because alg.args.policy_weight is 0"),
-        (lambda given, imitation: "imitation_beta" in given and imitation == "all",
-         "alg.args.imitation_beta has no effect without alg.args.imitation: exp or sign"),
-        (lambda given, imitation: "max_log_weight" in given and imitation != "exp",
-         "alg.args.max_log_weight has no effect without alg.args.imitation: exp"),
-        (lambda imitation, imitation_beta: imitation == "sign" and imitation_beta > 1,
-         "alg.args.imitation_beta is a share of at most 1 with imitation: sign"),
-        (lambda value_min, value_max: value_min >= value_max,
-         "alg.args.value_min is {value_min:g}; it must be below value_max, {value_max:g}"),
         # -- how replies are generated
         (lambda beams, max_turns: max_turns > 1,
          "{beams}, which is not supported with env.args.max_turns: {max_turns}, only in evaluations of single replies"),
@@ -135,9 +93,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.args.importance_correction: token or sequence, which corrects for it"),
         (lambda corrected, has_vllm: not has_vllm and not corrected.truncates,
          "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k; remove it"),
-        (lambda n_candidates, is_greedy: n_candidates > 1 and is_greedy,
-         "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily; set it to 1, or "
-         "{evaluation_block}.do_sample: true"),
         (lambda post_processed, has_partner: has_partner,
          "{post_processed}.post_processing_fn is not supported in conversations with env.args.partner; remove it"),
         (lambda has_vllm, has_rollouts: has_vllm and not has_rollouts,
@@ -212,8 +167,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
     "refuse": (
         (lambda too_long: too_long, "{too_long[0]}.min_length is {too_long[1]:,}, but replies have at most "
          "{too_long[2]:,} tokens (env.args.max_episode_length); lower it"),
-        (lambda polyak_rate: polyak_rate == 0,
-         "alg.args.polyak_rate is 0, so the targets of the values never move; use a small rate such as 0.005"),
         (lambda reference_decay: reference_decay == 1,
          "alg.policy.args.reference_decay is 1, so the reference never moves; use 0.99, or reference: initial"),
     ),
@@ -266,8 +219,6 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "env.args.max_partner_length is {max_partner_length:,}, but prompts have only {max_prompt_length:,} tokens"),
         (lambda max_secret_length, critic_reads: critic_reads != "secret" and max_secret_length != 256,  # the default
          "env.args.max_secret_length has no effect without alg.policy.args.critic_reads: secret"),
-        (lambda reward_scale, alg_id: alg_id == "bc" and reward_scale != 1,
-         "datapool.args.reward_scale has no effect: alg.id: bc learns from all conversations, whatever their rewards"),
         (lambda p_consistent, wordle_players: "mixture" not in wordle_players,
          "datapool.args.p_consistent has no effect on the games: none of them is played by the player mixture"),
         (lambda has_partner, max_turns: has_partner and max_turns == 1,
@@ -378,7 +329,7 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
     readers += [(catalog.PartnerRegistry, chosen.id, place) for chosen, place in partners]
     found = [f"{place}.id: {id}" for registry, id, place in readers if registry.takes(id, "world")]
     values |= {"task_readers": found, "has_task": config.task is not None, "pool_id": pool.id}
-    values |= {"known_tasks": ", ".join(catalog.TaskRegistry.ids()), "reward_scale": args.get("reward_scale")}
+    values["known_tasks"] = ", ".join(catalog.TaskRegistry.ids())
     if pool.id == "wordle":
         role = "player" if args.get("games", "player") == "player" else "suboptimal"
         # Players of the user's own may be made of it.
@@ -389,28 +340,16 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
 
 
 def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
-    registry = catalog.OfflineAlgorithmRegistry if isinstance(config, OfflineConfig) else catalog.AlgorithmRegistry
-    algorithm, own = registry.resolve(config.alg.id), own_policy_args(config)
+    algorithm = algorithm_class(config)
     values = {**all_arguments(config), "value_rank_states": config.train_evaluation.value_rank_states}
     values |= {"unmeasured": why_unmeasured(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
     values |= {"data_parallel": algorithm.data_parallel, "shardable": algorithm.shardable}
     values |= {"critic_from": config.alg.policy.args.critic_from}
-    if isinstance(config, OfflineConfig):
-        policy: Any = policy_class(config)
-        values |= {"reads_log": True, "reads_returns": algorithm.reads_returns, "given": config.alg.args}
-        values |= {"reranked": policy.reranked, "learns_v": algorithm.has_values}
-        values["fixed_argument"] = next(
-            (name for name in (*algorithm.policy_arguments(), *OF_PPO, "critic_reads") if name in own), None
-        )
-        if policy.guided:
-            values["n_candidates"] = policy.guidance_class.from_settings(own.get("guidance")).n_candidates
-        values["evaluation_block"] = config.evaluation_block.where
-        values["is_greedy"] = not evaluation_kwargs(config)["do_sample"]
     return values
 
 
 def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
-    algorithm, policy = catalog.AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
+    algorithm, policy = algorithm_class(config), policy_class(config)
     own, args, block = own_policy_args(config), all_arguments(config), config.own_generation_block
     plain = config.alg.policy.id.removeprefix("maskable_")
     values: dict[str, Any] = {"n_envs": config.env.n_envs}

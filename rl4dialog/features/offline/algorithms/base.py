@@ -19,14 +19,14 @@ from rl4dialog.algorithms.schedules import IterationSchedules, RateSettings, as_
 from rl4dialog.core.arguments import Count, Fraction, LearningRate, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
+from rl4dialog.features.offline.conversation_log import ConversationLog, OfflineSampler
+from rl4dialog.features.offline.losses import returns_to_go, step_discounts
 from rl4dialog.functional import distributed
 from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.log_probs import token_log_probs
-from rl4dialog.functional.losses import returns_to_go, step_discounts
 from rl4dialog.functional.masks import FIXED_COST, length_groups
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.gradient_steps import StepGuard
-from rl4dialog.rollouts.conversation_log import ConversationLog, OfflineSampler
 
 PolicyKind = Literal["plain", "guided", "reranked"]
 

@@ -14,20 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rl4dialog.catalog import OfflineAlgorithmRegistry
-from rl4dialog.core.config import OfflineConfig
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.reward_parts import FinishedReplies, names_needing
 from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.conversation import ConversationRules
+from rl4dialog.features.offline.config import OfflineConfig
+from rl4dialog.features.offline.conversation_log import ConversationEncoder, ConversationLog
+from rl4dialog.features.offline.returns import return_prefix, with_own_returns
 from rl4dialog.functional.rounding import is_constant
-from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog, Limits
+from rl4dialog.rollouts.learned_turns import Limits
 from rl4dialog.runs.progress import say
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.tokenizer import encoding_key, tokenizer_hash
-from rl4dialog.training.building.policy import all_arguments, placeholder_env, policy_class, policy_kwargs, set_sampler
-from rl4dialog.training.building.texts import return_prefix, with_own_returns
+from rl4dialog.training.building.policy import (
+    algorithm_class,
+    all_arguments,
+    placeholder_env,
+    policy_class,
+    policy_kwargs,
+    set_sampler,
+)
 
 if TYPE_CHECKING:
     from rl4dialog.training.assembly import Assembly
@@ -36,9 +43,8 @@ _SCORED_AT_ONCE = 256
 _logger = logging.getLogger(__name__)
 
 
-def build_offline_algorithm(parts: Assembly) -> Any:
-    config, log = parts.offline_config, parts.log
-    algorithm = OfflineAlgorithmRegistry.resolve(config.alg.id)
+def build_offline_algorithm(parts: Assembly, config: OfflineConfig) -> Any:
+    log, algorithm = parts.log, algorithm_class(config)
     if algorithm.needs_rewards:
         check_rewards(config, log)
     env = placeholder_env(parts, parts.initial_model, parts.end_of_turn)
@@ -57,7 +63,8 @@ def build_offline_algorithm(parts: Assembly) -> Any:
 
 def build_log(parts: Assembly) -> ConversationLog:
     """Encode the conversations of the train split, with their rewards or scores, or find them in the cache."""
-    config, pool, lengths = parts.offline_config, parts.data.pools["train"], parts.lengths
+    config, pool, lengths = parts.config, parts.data.pools["train"], parts.lengths
+    assert isinstance(config, OfflineConfig)
     # By default, scores take the place of rewards that the log lacks.
     rewards = config.alg.rewards or ("reward_fn" if config.reward_fn is not None and not pool.has_rewards else "log")
     scorer = parts.scorer if rewards == "reward_fn" else None
@@ -171,4 +178,4 @@ def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
         raise DataError(f"none of the {of_log} has a reward (docs/logs.md), {nothing}")
     if is_constant(log.returns):
         raise DataError(f"all {of_log} have the return {float(log.returns[0]):g}, {nothing}")
-    OfflineAlgorithmRegistry.resolve(config.alg.id).check_returns(log.returns, all_arguments(config))
+    algorithm_class(config).check_returns(log.returns, all_arguments(config))

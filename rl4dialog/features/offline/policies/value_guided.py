@@ -6,35 +6,27 @@ Heads estimate Q(s, a) for all tokens and V(s).
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pydantic
 import torch
 from pydantic import Field
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import MinPLogitsWarper, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
 from rl4dialog.core.errors import ConfigError, shown
-from rl4dialog.core.pretrained import GUIDANCE_FILE
+from rl4dialog.features.offline.policies.lagging_values import ActionValueHeads, LaggingValuesMixin
+from rl4dialog.features.offline.policies.search import Sample, guided_beams, reranked
 from rl4dialog.functional.advantages import Turns
-from rl4dialog.functional.distributed import copy_all
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.beam_search import Sample, guided_beams, reranked
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings, StepEditor, Temperature, parsed_settings, used_filters
-from rl4dialog.policies.heads import ActionValueHeads
-from rl4dialog.policies.lagging_values import LaggingValuesMixin
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, gathered, loaded_tensors, states_beside
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
 _STRICT = pydantic.ConfigDict(strict=True)
@@ -155,33 +147,11 @@ class Reranking:
         return self.n_candidates > 1
 
 
-VALUES_FILE = "value_guidance.safetensors"
-GUIDANCE_FILES = (GUIDANCE_FILE, VALUES_FILE)
-
-
-def save_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
-    guidance: Any = policy.guidance  # type: ignore[union-attr]
-    settings = {"version": 1, "guidance": dataclasses.asdict(guidance), "policy": type(policy).__name__}
-    (folder / GUIDANCE_FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-    save_file(gathered(_values(policy)), folder / VALUES_FILE)
-
-
-def load_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
-    """Load the values into a policy of the same architecture."""
-    why = ", so the language model in this folder cannot be guided"
-    copy_all(_values(policy), loaded_tensors(folder / VALUES_FILE, why))
-
-
-def _values(policy: LMActorCriticPolicy) -> dict[str, Tensor]:
-    states = states_beside(policy)
-    return {**states.get(CRITIC_FILE, {}), **states.get(TARGET_FILE, {})}
-
-
 class ValueGuidedMixin(LaggingValuesMixin):
     """Mixin for a policy class.
 
-    Arguments: see :class:`~rl4dialog.policies.lagging_values.LaggingValuesMixin`; ``guidance`` has the settings of
-    :class:`~rl4dialog.policies.value_guided.Guidance`.
+    Arguments: see :class:`~rl4dialog.features.offline.policies.lagging_values.LaggingValuesMixin`; ``guidance`` has the
+    settings of :class:`~rl4dialog.features.offline.policies.value_guided.Guidance`.
     """
 
     guidance_class = Guidance
@@ -325,8 +295,8 @@ class ValueRerankedCausalLMPolicy(LaggingValuesMixin, CausalLMActorCriticPolicy)
     Args:
         features: What Q reads of a turn: the hidden state behind its ``last`` token, or the ``mean`` of those behind
             all its tokens.
-        kwargs: Keyword arguments of :class:`~rl4dialog.policies.lagging_values.LaggingValuesMixin`; ``guidance`` has
-            the settings of :class:`~rl4dialog.policies.value_guided.Reranking`.
+        kwargs: Keyword arguments of :class:`~rl4dialog.features.offline.policies.lagging_values.LaggingValuesMixin`;
+            ``guidance`` has the settings of :class:`~rl4dialog.features.offline.policies.value_guided.Reranking`.
     """
 
     reranked = True

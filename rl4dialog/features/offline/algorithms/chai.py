@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl4dialog.algorithms.offline.q_learning import QLearning, States
 from rl4dialog.core.arguments import Count, NonNegative
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.features.offline.algorithms.q_learning import QLearning, States
+from rl4dialog.features.offline.conversation_log import ConversationLog
+from rl4dialog.features.offline.losses import sampled_conservative_penalty
+from rl4dialog.features.offline.policies.value_guided import ValueRerankedCausalLMPolicy
 from rl4dialog.functional.advantages import Turns, turn_numbers, turn_replies, turn_states
 from rl4dialog.functional.distributed import process_index
-from rl4dialog.functional.losses import sampled_conservative_penalty
 from rl4dialog.functional.masks import padded
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.value_guided import ValueRerankedCausalLMPolicy
-from rl4dialog.rollouts.conversation_log import ConversationLog
 
 _REPLIES_AT_ONCE = 512
 
@@ -109,11 +109,11 @@ class CHAI(QLearning):
 
     The conservative penalty compares the logged reply with the candidates and as many replies from anywhere in the log,
     each weighted by the inverse of its probability; see
-    :func:`~rl4dialog.functional.losses.sampled_conservative_penalty`.
+    :func:`~rl4dialog.features.offline.losses.sampled_conservative_penalty`.
 
     Args:
-        args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`, except ``policy_weight`` and
-            ``v_weight``.
+        args: Arguments of :class:`~rl4dialog.features.offline.algorithms.q_learning.QLearning`, except
+            ``policy_weight`` and ``v_weight``.
         n_candidates: Replies per state. They are kept in memory.
         cql_weight: Weight of the conservative penalty.
     """

@@ -11,14 +11,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl4dialog.algorithms.offline.base import OfflineAlgorithm
-from rl4dialog.algorithms.offline.q_learning import QLearning, States
 from rl4dialog.core.arguments import Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.splits import share_of
-from rl4dialog.functional.losses import advantage_weights, expectile_loss
+from rl4dialog.features.offline.algorithms.base import OfflineAlgorithm
+from rl4dialog.features.offline.algorithms.q_learning import QLearning, States
+from rl4dialog.features.offline.conversation_log import ConversationLog
+from rl4dialog.features.offline.losses import advantage_weights, expectile_loss
 from rl4dialog.functional.replies import Replies
-from rl4dialog.rollouts.conversation_log import ConversationLog
 
 _logger = logging.getLogger(__name__)
 

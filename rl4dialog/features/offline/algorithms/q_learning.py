@@ -12,11 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl4dialog.algorithms.offline.base import OfflineAlgorithm, weighted_means
 from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
-from rl4dialog.functional.advantages import Turns
-from rl4dialog.functional.log_probs import token_log_probs
-from rl4dialog.functional.losses import (
+from rl4dialog.features.offline.algorithms.base import OfflineAlgorithm, weighted_means
+from rl4dialog.features.offline.losses import (
     advantage_weights,
     conservative_penalty,
     expectile_loss,
@@ -24,6 +22,8 @@ from rl4dialog.functional.losses import (
     q_loss,
     td_targets,
 )
+from rl4dialog.functional.advantages import Turns
+from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.functional.replies import Replies
 
 

@@ -8,24 +8,75 @@ guide the prior.
 from __future__ import annotations
 
 import copy
+import dataclasses
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.pretrained import GUIDANCE_FILE, VALUES_FILE
+from rl4dialog.features.offline.policies.search import Sample
+from rl4dialog.functional.distributed import copy_all
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.beam_search import Sample
 from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, SampledTokens, all_steps
-from rl4dialog.policies.heads import ActionValueHeads, hidden_size
+from rl4dialog.policies.heads import ValueHead, hidden_size
+from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, gathered, loaded_tensors, states_beside
 
 Target = Literal["model", "heads"]
+
+
+class ActionValueHead(nn.Module):
+    """Values Q(s, a) of all A actions by one hidden layer, or without ``width`` a linear map; first ``init_value``."""
+
+    def __init__(self, n_hidden: int, n_actions: int, width: int | None, init_value: float) -> None:
+        super().__init__()
+        self.inner: nn.Module = nn.Identity()
+        if width is not None:
+            self.inner = nn.Sequential(nn.Linear(n_hidden, width), nn.ReLU())
+        self.output = nn.Linear(width or n_hidden, n_actions)
+        nn.init.zeros_(self.output.weight)
+        nn.init.constant_(self.output.bias, init_value)
+
+    def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Values of all actions, float32, or of the K actions ``ids``. Shape (N, H) -> (N, A) or (N, K)."""
+        inner = self.inner(hidden.float())
+        if ids is None:
+            return self.output(inner)
+        return functional.linear(inner, self.output.weight[ids], self.output.bias[ids])
+
+    def at(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Values of one action per state, without those of the others. Shapes (N, H), (N,) -> (N,)."""
+        return (self.inner(hidden.float()) * self.output.weight[ids]).sum(dim=-1) + self.output.bias[ids]
+
+
+class ActionValueHeads(ValueHead):
+    """J heads Q(s, a), whose minimum is the estimate, and a head V(s)."""
+
+    def __init__(
+        self, n_hidden: int, trunk: nn.Module | None, n_actions: int, n_heads: int, width: int | None, init_value: float
+    ) -> None:
+        super().__init__(n_hidden, trunk)
+        self.output = ActionValueHead(n_hidden, 1, width, init_value)
+        self.q = nn.ModuleList(ActionValueHead(n_hidden, n_actions, width, init_value) for _ in range(n_heads))
+
+    def q_at(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Values of one action per state by each head. Shapes (N, H), (N,) -> (J, N)."""
+        return torch.stack([head.at(hidden, ids) for head in self.q])  # type: ignore[operator]
+
+    def q_all(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Values of all actions by each head, or of the K actions ``ids``. Shape (N, H) -> (J, N, A) or (J, N, K)."""
+        return torch.stack([head(hidden, ids) for head in self.q])
 
 
 class LaggingValuesMixin(LMActorCriticPolicy):
@@ -41,8 +92,8 @@ class LaggingValuesMixin(LMActorCriticPolicy):
         init_value: Value of all states and actions before training. A value near the returns of the log saves steps.
         train_prior: Whether the language model is trained, too.
         guidance: How values guide the language model: settings of
-            :class:`~rl4dialog.policies.value_guided.Guidance` for values of tokens, or of
-            :class:`~rl4dialog.policies.value_guided.Reranking` for values of replies.
+            :class:`~rl4dialog.features.offline.policies.value_guided.Guidance` for values of tokens, or of
+            :class:`~rl4dialog.features.offline.policies.value_guided.Reranking` for values of replies.
     """
 
     guided = True
@@ -114,6 +165,21 @@ class LaggingValuesMixin(LMActorCriticPolicy):
     def states(self) -> dict[str, dict[str, Tensor]]:
         named: dict[str, Tensor] = {f"_target_heads.{key}": p for key, p in self._target_heads.named_parameters()}
         return {**super().states(), "target": named}
+
+    def _all_values(self) -> dict[str, Tensor]:
+        states = states_beside(self)
+        return {**states.get(CRITIC_FILE, {}), **states.get(TARGET_FILE, {})}
+
+    def save_values(self, folder: Path) -> None:
+        """Save the values that guide the language model, and how they do, beside it."""
+        settings = {"version": 1, "guidance": dataclasses.asdict(self.guidance), "policy": type(self).__name__}
+        (folder / GUIDANCE_FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        save_file(gathered(self._all_values()), folder / VALUES_FILE)
+
+    def load_values(self, folder: Path) -> None:
+        """Load what :meth:`save_values` saved of a policy of the same architecture."""
+        why = ", so the language model in this folder cannot be guided"
+        copy_all(self._all_values(), loaded_tensors(folder / VALUES_FILE, why))
 
     @abstractmethod
     def _read(self, trunk: Any, replies: Replies) -> Any:
