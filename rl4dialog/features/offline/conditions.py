@@ -71,10 +71,11 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
 
 def own_conditions(config: OfflineConfig) -> tuple[dict[str, tuple[Row, ...]], dict[str, Any]]:
     """The rows, and the values that they read."""
-    algorithm, own, policy = algorithm_class(config), own_policy_args(config), policy_class(config)
+    algorithm, own = algorithm_class(config), own_policy_args(config)
+    policy: Any = policy_class(config)
     values = {"reads_returns": algorithm.reads_returns, "given": config.alg.args}
     values |= {"reranked": policy.reranked, "learns_v": algorithm.has_values}
-    values |= {"reward_scale": config.datapool.args.get("reward_scale")}
+    values["reward_scale"] = config.datapool.args.get("reward_scale")
     values["fixed_argument"] = next(
         (name for name in (*algorithm.policy_arguments(), *OF_PPO, "critic_reads") if name in own), None
     )
