@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.algorithms.offline.bc import FilteredBC, MCReturns
-from rl4dialog.algorithms.offline.chai import CHAI, CandidateCache, LoggedReplies
-from rl4dialog.algorithms.offline.q_learning import States
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.features.offline.algorithms.bc import FilteredBC, MCReturns
+from rl4dialog.features.offline.algorithms.chai import CHAI, CandidateCache, LoggedReplies
+from rl4dialog.features.offline.algorithms.q_learning import States
 from rl4dialog.functional.advantages import Turns, turn_numbers, turn_replies, turn_states
 from rl4dialog.functional.replies import Replies
 from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch

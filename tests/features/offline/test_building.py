@@ -3,19 +3,24 @@
 import json
 
 import pytest
+from guided_runs import walks_config
+from tiny import make_tokenizer
 
 from rl4dialog import cli
-from rl4dialog.core.config import OfflineConfig, parse_config
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversations.pool import LoggedConversations
+from rl4dialog.data.pool import Data
+from rl4dialog.features.offline.building import build_log, check_rewards, log_notes, reply_scores, with_scores
+from rl4dialog.features.offline.config import OfflineConfig
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.tasks.wordle.datapool import Wordle
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.components import check_components
-from rl4dialog.training.building.offline import build_log, check_rewards, log_notes, reply_scores, with_scores
+from rl4dialog.training.building.texts import run_lengths
 from tests.runs import write_config
 
 CONFIG = {
@@ -142,3 +147,10 @@ def test_log_is_encoded_anew_if_another_token_ends_replies():
         vars(parts)["end_of_turn"] = EndOfTurn(tokenizer, ends, parts.turn_marker)
         found.append(build_log(parts))
     assert found[0].hash != found[1].hash
+
+
+def test_offline_models_have_room_for_logged_replies_longer_than_generated_ones():
+    config = parse_config(walks_config(alg__policy__args__generation_kwargs={"max_new_tokens": 3}), "the test's config")
+    assert isinstance(config, OfflineConfig)
+    lengths = run_lengths(config, make_tokenizer(), Data({}, None))
+    assert (lengths.reply, lengths.target, lengths.room) == (3, 8, 8)

@@ -6,7 +6,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.rollouts.conversation_log import ConversationLog, OfflineSampler, _token_rewards
+from rl4dialog.features.offline.conversation_log import ConversationLog, OfflineSampler, _token_rewards
 from tests.offline import MARKER, dialogues, make_encoder, make_log, marked_tokenizer
 from tests.tiny import make_gpt2
 

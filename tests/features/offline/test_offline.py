@@ -7,9 +7,9 @@ import pytest
 import torch
 from covering import covering
 
-from rl4dialog.algorithms.offline.bc import AWAC, BC, MCReturns, PsiLearning
-from rl4dialog.algorithms.offline.q_learning import CQL, ILQL, States
-from rl4dialog.functional.losses import next_states, returns_to_go
+from rl4dialog.features.offline.algorithms.bc import AWAC, BC, MCReturns, PsiLearning
+from rl4dialog.features.offline.algorithms.q_learning import CQL, ILQL, States
+from rl4dialog.features.offline.losses import next_states, returns_to_go
 from rl4dialog.functional.replies import Replies
 from tests.offline import (
     dialogues,

@@ -11,12 +11,13 @@ import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rl4dialog.algorithms.offline.bc import AWAC, MCReturns, PsiLearning
-from rl4dialog.algorithms.offline.q_learning import CQL, ILQL
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, Turn
 from rl4dialog.envs.conversation import ConversationRules
-from rl4dialog.policies.value_guided import ValueGuidedCausalLMPolicy
-from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog, Limits
+from rl4dialog.features.offline.algorithms.bc import AWAC, MCReturns, PsiLearning
+from rl4dialog.features.offline.algorithms.q_learning import CQL, ILQL
+from rl4dialog.features.offline.conversation_log import ConversationEncoder, ConversationLog
+from rl4dialog.features.offline.policies.value_guided import ValueGuidedCausalLMPolicy
+from rl4dialog.rollouts.learned_turns import Limits
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import tokenizer_hash
 from tests.offline import gradients, whole_batch

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.algorithms.offline.bc import AWAC, BC, MCReturns, PsiLearning
-from rl4dialog.algorithms.offline.q_learning import CQL, ILQL
+from rl4dialog.features.offline.algorithms.bc import AWAC, BC, MCReturns, PsiLearning
+from rl4dialog.features.offline.algorithms.q_learning import CQL, ILQL
 from tests.covering import covering
 from tests.offline import (
     assert_gradients,

@@ -7,7 +7,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, ReplyMarkup
-from rl4dialog.tasks.random_walks import Graph, RandomWalks, Walk, WalkTask, draw_graph
+from rl4dialog.features.offline.tasks.random_walks import Graph, RandomWalks, Walk, WalkTask, draw_graph
 from rl4dialog.text.prompts import encode_prompt, encode_reply
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.texts import texts_of

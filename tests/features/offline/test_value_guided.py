@@ -4,17 +4,18 @@ import pytest
 import torch
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.policies.heads import ActionValueHead, ActionValueHeads
-from rl4dialog.policies.value_guided import (
+from rl4dialog.features.offline.policies.lagging_values import ActionValueHead, ActionValueHeads
+from rl4dialog.features.offline.policies.value_guided import (
     Guidance,
     PriorFilter,
     Reranking,
     ValueRerankedCausalLMPolicy,
     _q_of_kept,
 )
-from tests.offline import randomize
+from rl4dialog.functional.masks import padded
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from tests.offline import make_guided, randomize
 from tests.tiny import make_env, make_gpt2, make_policy, make_tokenizer, next_token
 
 
@@ -198,3 +199,18 @@ def test_lagging_values_move_by_the_rate(critic, target):
     for name, tensor in policy.states()["target"].items():
         wanted = 0.75 * before[name] + 0.25 * trained[name.removeprefix("_target_heads.")]
         torch.testing.assert_close(tensor, wanted)
+
+
+@pytest.mark.parametrize(
+    "search", [{"search": "beam", "num_beams": 4}, {"search": "rerank", "n_candidates": 4}], ids=str
+)
+def test_guided_searches_find_only_tokens(search):
+    tokenizer = make_tokenizer()
+    n, model = len(tokenizer), make_gpt2(tokenizer)
+    model.resize_token_embeddings(n + 5)
+    env = make_env(tokenizer, vocab_size=n + 5)
+    policy = make_guided(env, model, n, guidance={"beta": 1.0, **search})
+    ids, mask = padded([[3, 4, 5], [6, 7], [8]], left=True)
+    assert int(policy.generate({"prompt_ids": ids, "prompt_mask": mask}).response_ids.max()) < n
+    q = policy.target_q_all(torch.randn(2, 32))
+    assert float(q.amax()) > -1e3 > float(q[:, n:].max())

@@ -229,6 +229,6 @@ def test_beta_without_the_language_model_is_above_0(loaded):
     for beta in (-1.0, float("nan"), True):
         with pytest.raises(ConfigError, match="beta must be a number of at least 0"), loaded.guided_by(beta):
             pass
-    guidance = rl4dialog.policies.value_guided.Guidance(beta=1.0, prior_weight=0.0)
+    guidance = rl4dialog.features.offline.policies.value_guided.Guidance(beta=1.0, prior_weight=0.0)
     with pytest.raises(ConfigError, match="beta must be above 0, because prior_weight is 0"):
         guidance.with_beta(0.0)
