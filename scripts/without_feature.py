@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import script
@@ -29,12 +30,15 @@ def all_that_need(name: str) -> set[str]:
     return needing
 
 
-def is_of(file: str, names: Collection[str]) -> bool:
-    """Whether a script, benchmark or example imports one of these features."""
-    if not file.endswith(".py") or not file.startswith(("scripts/", "benchmarks/", "docs/")):
-        return False
-    text = (ROOT / file).read_text(encoding="utf-8")
-    return any(f"rl4dialog.features.{name}" in text for name in names)
+def all_of(names: Collection[str], files: Iterable[str]) -> set[str]:
+    """Scripts, benchmarks and examples that import one of these features, or a benchmark that does."""
+    places = ("scripts/", "benchmarks/", "docs/")
+    texts = {each: (ROOT / each).read_text(encoding="utf-8") for each in files if each.startswith(places)}
+    found, wanted = set[str](), rf"rl4dialog\.features\.({'|'.join(names)})\b"
+    while more := {each for each, text in texts.items() if re.search(wanted, text, re.MULTILINE)} - found:
+        found |= more
+        wanted = rf"^from benchmarks\.({'|'.join(Path(each).stem for each in found)}) import"
+    return found
 
 
 def copy_without(name: str, output: Path) -> None:
@@ -55,9 +59,11 @@ def copy_without(name: str, output: Path) -> None:
         pages |= {feature.page} if feature.page else set()
     removed |= {f"docs/{page}" for page in pages}
     listing = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
-    for file in subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0"):
-        is_gone = any(file == each or file.startswith(f"{each}/") for each in removed)
-        if file and (ROOT / file).is_file() and not is_gone and not is_of(file, needing):
+    listed = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
+    files = [file for file in listed if file and (ROOT / file).is_file()]
+    removed |= all_of(needing, [file for file in files if file.endswith(".py")])
+    for file in files:
+        if not any(file == each or file.startswith(f"{each}/") for each in removed):
             (output / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / file, output / file)
     contents = output / "mkdocs.yml"

@@ -19,6 +19,7 @@ GENERATED_POOLS = {"comment_reply": [5000, 500, 500], "random_walks": [1000, 100
 WRONG_ARGUMENTS = ["datapool comment_reply: reward=rudenes", "datapool random_walks: n_nodes=1 edge_share=0"]
 UNTRAINED_POLICIES = {"values": later("make_guided")}
 WITH_LEARNING_RATE = [later("make_bc")]
+SCRIPTS = ["benchmark_logs"]
 
 BC = {"id": "bc", "policy": {"id": "causal_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-gpt2"}}}
 SECRET = {"alg__policy__args__critic_reads": "secret"}
