@@ -26,5 +26,6 @@ FEATURE = Feature(
         *(f"small_talk/gpt2_{name}_on_ppo_log.yml" for name in ("awac", "bc", "ilql")),
         *(f"wordle/llama_{name}.yml" for name in _ON_WORDLE),
     ),
+    recommended={"comment_reply/llama_ilql.yml": "from logged replies with rewards"},
     page="offline.md",
 )
