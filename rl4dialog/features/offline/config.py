@@ -28,9 +28,9 @@ class OfflineAlgConfig(AlgConfig):
 class OfflineConfig(PolicyRunConfig):
     """Config of a run that learns from logged conversations."""
 
-    trainee = f"{_PACKAGE}.run:OfflineTrainee"
-    check = f"{_PACKAGE}.run:check_offline"
-    plan = f"{_PACKAGE}.run:offline_rows"
+    trainee = f"{_PACKAGE}.building:OfflineTrainee"
+    check = f"{_PACKAGE}.building:check_offline"
+    plan = f"{_PACKAGE}.building:offline_rows"
     shipped = "random_walks/llama_{id}"
     algorithms = "rl4dialog.catalog:OfflineAlgorithmRegistry"
     build = f"{_PACKAGE}.building:build_offline_algorithm"

@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,6 @@ from transformers import PreTrainedModel
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.pretrained import GUIDANCE_FILE, VALUES_FILE
-from rl4dialog.features.offline.policies.search import Sample
 from rl4dialog.functional.distributed import copy_all
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -34,6 +33,7 @@ from rl4dialog.policies.heads import ValueHead, hidden_size
 from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, gathered, loaded_tensors, states_beside
 
 Target = Literal["model", "heads"]
+Sample = Callable[[Obs], Replies]  # samples one reply per prompt of observations
 
 
 class ActionValueHead(nn.Module):
