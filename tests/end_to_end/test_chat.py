@@ -15,7 +15,7 @@ from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.commands import talk as commands
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.untrusted import visible
-from rl4dialog.serving.chat import ChatAgent
+from rl4dialog.features.serving.chat import ChatAgent
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from runs import lines, module_run, train, trained_run, write_config
 import rl4dialog
 from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.features.serving.chat import ChatAgent
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.partners.language_model import LanguageModelPartner
 from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.curves import panels, remaining_keys
-from rl4dialog.serving.chat import ChatAgent
 from rl4dialog.text.prompts import encode_reply
 
 PROMPT = "from j <EOU>"

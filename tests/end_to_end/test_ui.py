@@ -20,10 +20,10 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_feedback, write_queue
 from rl4dialog.core.untrusted import visible
 from rl4dialog.data.studies import Study
-from rl4dialog.serving.chat import Chat
-from rl4dialog.serving.chat_page import ChatPage
-from rl4dialog.serving.judging import JudgingPage, QueueJudging, StudyJudging, StudyPage
-from rl4dialog.serving.page import without_joiners
+from rl4dialog.features.serving.chat import Chat
+from rl4dialog.features.serving.chat_page import ChatPage
+from rl4dialog.features.serving.judging import JudgingPage, QueueJudging, StudyJudging, StudyPage
+from rl4dialog.features.serving.page import without_joiners
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.messages import read_messages
 from rl4dialog.data.ratings import load_ratings
 from rl4dialog.data.rows import Row
+from rl4dialog.features.serving.api_server import ApiError, parse_request
 from rl4dialog.inference.simulation import read_prompts
-from rl4dialog.serving.api_server import ApiError, parse_request
 
 TEXTS = ["Hi!", "Hello.", "Tea?"]
 SPOKEN = [{"who": "Ann", "says": "Hi!"}, {"who": "Bob", "says": "Hello."}, {"who": "Ann", "says": "Tea?"}]
