@@ -10,5 +10,5 @@ FEATURE = Feature(
         "rl4dialog.commands.talk": f"{__name__}.commands",
         **{f"rl4dialog.serving.{name}": f"{__name__}.{name}" for name in _MODULES},
     },
-    page="chat.md",
+    page=("chat.md", "serving.md"),
 )
