@@ -12,10 +12,12 @@ import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.type_aliases import RolloutBufferSamples
 
+from rl4dialog.catalog import AdvantageRegistry
+from rl4dialog.core.config_blocks import inner_component
+from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.functional.advantages import (
     SCALE_EPS,
-    Credit,
-    CreditRule,
+    AdvantageEstimator,
     Episodes,
     RewardMeans,
     Turns,
@@ -35,9 +37,26 @@ from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.functional.rounding import is_constant, is_rounding, log_probs_agree
 from rl4dialog.rollouts.task_rewards import whitened
 
+Credit = str | dict[str, Any]  # id of an advantage estimator, or {id, args}
 EpisodeCredit = Literal["conversation", "turn", "token"]
 RewardBaseline = Literal["none", "batch", "running", "prompt"]
 _ALL = ""  # key of the mean over all prompts
+_CREDIT = "alg.args.credit"
+
+
+def check_credit(credit: Credit) -> None:
+    """Check the id of an advantage estimator, and its own arguments."""
+    chosen = inner_component(credit, _CREDIT)
+    if chosen.id not in AdvantageRegistry:
+        known = f"{nearest_hint(chosen.id, AdvantageRegistry.ids())} (known: {', '.join(AdvantageRegistry.ids())})"
+        raise ConfigError(f"{_CREDIT}: there is no advantage estimator {chosen.id!r}{known}")
+    AdvantageRegistry.check(chosen.id, chosen.args, where=f"{_CREDIT}.args")
+
+
+def build_estimator(credit: Credit, **factors: float | None) -> AdvantageEstimator:
+    """Build an advantage estimator with those of the factors that it takes."""
+    chosen = inner_component(credit, _CREDIT)
+    return AdvantageRegistry.get(chosen.id, chosen.args, **factors)  # type: ignore[no-any-return]
 
 
 class SequenceRolloutBuffer(RolloutBuffer):
@@ -47,8 +66,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
 
     Args:
         normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
-        credit, turn_gamma, turn_gae_lambda, value_gae_lambda: See
-            :class:`~rl4dialog.functional.advantages.CreditRule`. For turns, ``None`` is ``gamma`` and ``gae_lambda``.
+        credit: Id of an advantage estimator, or ``{id, args}``.
+        turn_gamma, turn_gae_lambda, value_gae_lambda: See :class:`~rl4dialog.functional.advantages.GAE`. For turns,
+            ``None`` is ``gamma`` and ``gae_lambda``.
 
     Attributes:
         kl_is_rounding: Whether policy and reference agree on all tokens of the iteration up to rounding. The KL penalty
@@ -77,8 +97,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
         super().__init__(*args, **kwargs)
         turn_gamma = self.gamma if turn_gamma is None else turn_gamma
         turn_gae_lambda = self.gae_lambda if turn_gae_lambda is None else turn_gae_lambda
-        of_steps = self.gamma, self.gae_lambda, turn_gamma, turn_gae_lambda
-        self.rule = CreditRule(credit, *of_steps, value_gae_lambda)
+        of_turns = {"turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
+        of_all = {"gamma": self.gamma, "gae_lambda": self.gae_lambda, "value_gae_lambda": value_gae_lambda}
+        self.estimator = build_estimator(credit, **of_turns, **of_all)
         self.logged: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,7 +171,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         last[self.replies.row_episodes()] = self.replies.last_value.numpy()  # for repeated indices, the last row wins
         rewards, scales, values, turns = map(of_episodes, ("rewards", "reward_scales", "values", "turn"))
         penalties = np.zeros_like(rewards) if self.replies.kl_penalties is None else of_episodes("kl_penalties")
-        found = self.rule(Episodes(rewards, penalties, scales, values, turns, mask, last))
+        found = self.estimator(Episodes(rewards, penalties, scales, values, turns, mask, last))
         back = np.argsort(order)
         advantages, targets, scales, self.episode_returns = (numbers[mask][back] for numbers in found)
         self._set(advantages=advantages, returns=targets, advantage_scales=scales)
@@ -239,7 +260,7 @@ class EpisodeRolloutBuffer(SequenceRolloutBuffer):
         super().__init__(*args, **kwargs)
         self.credit = credit
         if credit != "conversation":  # without values, advantages are rewards to go
-            self.rule = CreditRule(credit, turn_gamma=1.0 if turn_gamma is None else turn_gamma)
+            self.estimator = build_estimator(credit, turn_gamma=1.0 if turn_gamma is None else turn_gamma)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
         """Compute the advantage of each token."""
