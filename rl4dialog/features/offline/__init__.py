@@ -27,5 +27,5 @@ FEATURE = Feature(
         *(f"wordle/llama_{name}.yml" for name in _ON_WORDLE),
     ),
     recommended={"comment_reply/llama_ilql.yml": "from logged replies with rewards"},
-    page="offline.md",
+    page=("offline.md", "offline_tasks.md", "families/logs.md"),
 )
