@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rl4dialog.experiments.quality.outcomes import win_rate
+from rl4dialog.features.experiments.quality.outcomes import win_rate
 from rl4dialog.functional.statistics import CONFIDENCE, Interval, bootstrap_intervals, wilson_interval
 from rl4dialog.runs.report.metrics import mean_estimate, student_interval
 

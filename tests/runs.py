@@ -195,7 +195,7 @@ class Ended:
 
 
 def start_commands_here(patch):
-    """Run what `rl4dialog.experiments` starts as commands in this process: another one takes seconds to load torch."""
+    """Run what would be started as commands in this process: another one takes seconds to load torch."""
 
     def start(arguments, folder=None, environment=None, output=None):
         with pytest.MonkeyPatch.context() as inside:
@@ -204,7 +204,7 @@ def start_commands_here(patch):
                 inside.setenv(name, value)
             return Ended(cli.main(arguments))
 
-    patch.setattr("rl4dialog.experiments.own_process.start_command", start)
+    patch.setattr("rl4dialog.training.own_process.start_command", start)
 
 
 def keep_registries(patch):

@@ -10,7 +10,7 @@ from runs import make_config, write_config
 from benchmarks import watching
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.plugins import load_imports
-from rl4dialog.experiments.quality.plan import load_plan, planned_runs
+from rl4dialog.features.experiments.quality.plan import load_plan, planned_runs
 from rl4dialog.training.building.components import check_components
 from rl4dialog.training.watch import RunFacts
 

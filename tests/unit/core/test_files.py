@@ -32,8 +32,8 @@ from rl4dialog.core.files import (
     write_records,
 )
 from rl4dialog.data.ratings import read_latest
-from rl4dialog.experiments.reproduction import compare_runs
-from rl4dialog.experiments.sweep.running import SPLIT, evaluations
+from rl4dialog.features.experiments.reproduction import compare_runs
+from rl4dialog.features.experiments.sweep.running import SPLIT, evaluations
 from rl4dialog.inference.loading import read_run_config
 from rl4dialog.runs.listing import list_runs, print_runs
 from rl4dialog.runs.report.pages import write_report

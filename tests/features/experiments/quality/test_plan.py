@@ -10,7 +10,7 @@ from rl4dialog.commands.parser import make_parser
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.files import write_json
-from rl4dialog.experiments.quality.plan import filled, load_plan, planned_runs
+from rl4dialog.features.experiments.quality.plan import filled, load_plan, planned_runs
 from rl4dialog.runs.run_folder import CONFIG_FILE, RESULT_FILE
 from rl4dialog.training.building.components import check_components
 

@@ -21,7 +21,6 @@ from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.core.files import json_value, write_json
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.run_format import config_of
-from rl4dialog.experiments.own_process import RESUMED, ended, run_command, say_failed, train_arguments
 from rl4dialog.policies.saving import tensors_hash
 from rl4dialog.runs.provenance import config_folder, differences, read_provenance, recorded_start
 from rl4dialog.runs.run_folder import (
@@ -37,6 +36,7 @@ from rl4dialog.runs.summary import table_style
 from rl4dialog.runs.trust import refuse_code
 from rl4dialog.text.chat_template import START_VARIABLE
 from rl4dialog.training.checkpoint import changes
+from rl4dialog.training.own_process import RESUMED, ended, run_command, say_failed, train_arguments
 
 _MAX_SHOWN = 60
 _MISSING = "(missing)"

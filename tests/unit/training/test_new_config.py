@@ -8,7 +8,7 @@ from rl4dialog.cli import main
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.experiments.new_config import RECIPES, TINY_MODEL, config_text, read_table
+from rl4dialog.training.new_config import RECIPES, TINY_MODEL, config_text, read_table
 
 
 def write_csv(folder, header, *rows):

@@ -12,7 +12,7 @@ from run_files import write_run as write_iterations
 from scipy import stats
 
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.experiments.quality.outcomes import (
+from rl4dialog.features.experiments.quality.outcomes import (
     at_kl,
     judge_repetition,
     kl_curve,

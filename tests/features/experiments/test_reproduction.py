@@ -11,8 +11,8 @@ from runs import make_config
 from safetensors.torch import save_file
 
 from rl4dialog import cli
-from rl4dialog.experiments import reproduction as module
-from rl4dialog.experiments.reproduction import Finding, compare_runs
+from rl4dialog.features.experiments import reproduction as module
+from rl4dialog.features.experiments.reproduction import Finding, compare_runs
 
 PROVENANCE = {
     "hardware": {"torch_threads": 3, "gpus": []},

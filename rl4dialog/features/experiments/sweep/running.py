@@ -10,10 +10,10 @@ from typing import Literal, Protocol
 
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, nearest_hint
 from rl4dialog.core.files import naming_errors
-from rl4dialog.experiments.own_process import RESUMED, Command, Task, ended, run_tasks, say, say_failed
-from rl4dialog.experiments.sweep.space import Values, shown_values
+from rl4dialog.features.experiments.sweep.space import Values, shown_values
 from rl4dialog.runs.reading import number, read_metrics, read_undamaged
 from rl4dialog.runs.run_folder import read_result
+from rl4dialog.training.own_process import RESUMED, Command, Task, ended, run_tasks, say, say_failed
 
 SPLIT = "val"  # never test, which measures the selected config
 

@@ -8,9 +8,9 @@ from sweeps import result
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.experiments.sweep.running import Objective, Trial
-from rl4dialog.experiments.sweep.space import parse_grid, parse_search
-from rl4dialog.experiments.sweep.study import Grid, Study
+from rl4dialog.features.experiments.sweep.running import Objective, Trial
+from rl4dialog.features.experiments.sweep.space import parse_grid, parse_search
+from rl4dialog.features.experiments.sweep.study import Grid, Study
 
 SEARCH = ["a.rate=log:1e-5:1e-3", "n=int:1:4", "c=choice:x,[1]"]
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from runs import make_config, write_config
 
 from rl4dialog import cli
-from rl4dialog.experiments.seeds import print_seeds, summarize_seeds
 from rl4dialog.runs.run_folder import RunFolder
+from rl4dialog.training.seeds import print_seeds, summarize_seeds
 
 
 def result(before, after):

@@ -15,11 +15,11 @@ from rl4dialog.core.config import load_config
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.files import write_json
-from rl4dialog.experiments.own_process import RESUMED, Command, run_all, say_failed
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.report.metrics import mean_estimate
 from rl4dialog.runs.run_folder import is_complete, read_result
 from rl4dialog.runs.summary import format_interval, format_number, is_headline, number_table
+from rl4dialog.training.own_process import RESUMED, Command, run_all, say_failed
 
 
 def train_with_seeds(

@@ -13,8 +13,8 @@ from child_commands import FakeProcess, replace_commands
 from runs import make_config
 
 from rl4dialog.core.errors import DataError, RunFolderError
-from rl4dialog.experiments import own_process
-from rl4dialog.experiments.own_process import (
+from rl4dialog.training import own_process
+from rl4dialog.training.own_process import (
     Command,
     ended,
     ending_together,
@@ -58,7 +58,7 @@ time.sleep(60)
 """
 PARENT = """
 import sys
-from rl4dialog.experiments.own_process import run_command
+from rl4dialog.training.own_process import run_command
 sys.executable = "./child"
 run_command(["train"], environment={"COLOUR": "blue"})
 """
@@ -90,7 +90,7 @@ def test_both_end_and_the_command_may_save_first(tmp_path, number):
 def test_command_whose_parent_is_gone_at_its_start_ends(is_gone):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    begin = "from rl4dialog.experiments.own_process import end_with_parent; import os, time; end_with_parent()"
+    begin = "from rl4dialog.training.own_process import end_with_parent; import os, time; end_with_parent()"
     check = "assert 'RL4DIALOG_PARENT' not in os.environ"  # what it starts in turn is not a child of that one
     code = f"{begin}; {check}; time.sleep({60 if is_gone else 1})"
     parent = gone.pid if is_gone else os.getpid()

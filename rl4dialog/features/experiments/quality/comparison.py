@@ -11,7 +11,19 @@ from pathlib import Path
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.core.files import write_text
-from rl4dialog.experiments.own_process import (
+from rl4dialog.features.experiments.quality.outcomes import (
+    FEWEST_SEEDS,
+    Outcome,
+    Outcomes,
+    judge_repetition,
+    read_outcome,
+    read_outcomes,
+    write_outcomes,
+)
+from rl4dialog.features.experiments.quality.page import plot_worlds, worlds_page
+from rl4dialog.features.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
+from rl4dialog.runs.run_folder import only_writer
+from rl4dialog.training.own_process import (
     RESUMED,
     Command,
     ended,
@@ -21,18 +33,6 @@ from rl4dialog.experiments.own_process import (
     say_failed,
     train_arguments,
 )
-from rl4dialog.experiments.quality.outcomes import (
-    FEWEST_SEEDS,
-    Outcome,
-    Outcomes,
-    judge_repetition,
-    read_outcome,
-    read_outcomes,
-    write_outcomes,
-)
-from rl4dialog.experiments.quality.page import plot_worlds, worlds_page
-from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
-from rl4dialog.runs.run_folder import only_writer
 
 OUTCOMES_FILE, PAGE_FILE = "outcomes.json", "page.md"
 CURVES_FILE, DOTS_FILE = "curves.png", "final.png"

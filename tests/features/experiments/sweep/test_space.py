@@ -3,7 +3,7 @@
 import pytest
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.experiments.sweep.space import (
+from rl4dialog.features.experiments.sweep.space import (
     Dimension,
     check_values,
     combinations,

@@ -10,8 +10,14 @@ from statistics import median, median_high, median_low
 
 from scipy import stats
 
-from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes, at_kl, probability_of_improvement, win_rate
-from rl4dialog.experiments.quality.plan import QualityPlan
+from rl4dialog.features.experiments.quality.outcomes import (
+    Outcome,
+    Outcomes,
+    at_kl,
+    probability_of_improvement,
+    win_rate,
+)
+from rl4dialog.features.experiments.quality.plan import QualityPlan
 from rl4dialog.functional.statistics import Estimate, holm
 from rl4dialog.runs.plots import plain_figure, save_figure
 from rl4dialog.runs.report.metrics import mean_estimate

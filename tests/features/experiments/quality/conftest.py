@@ -2,8 +2,8 @@
 
 import pytest
 
-from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
-from rl4dialog.experiments.quality.plan import QualityPlan
+from rl4dialog.features.experiments.quality.outcomes import Outcome, Outcomes
+from rl4dialog.features.experiments.quality.plan import QualityPlan
 
 KEY, OTHER = "intent/accuracy", "lexical/meteor"
 MADE_BY = {

@@ -18,7 +18,7 @@ from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
 from rl4dialog.core.files import file_hash, json_line, json_object, naming_errors, to_plain, write_text
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.experiments.quality.plan import PlannedRun
+from rl4dialog.features.experiments.quality.plan import PlannedRun
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.reading import Run, pair, read_run, read_undamaged

@@ -7,7 +7,7 @@ from child_commands import FakeProcess, replace_commands
 from sweeps import result, write_run
 
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.experiments.sweep.running import (
+from rl4dialog.features.experiments.sweep.running import (
     Objective,
     Trial,
     best_trial,
@@ -15,8 +15,8 @@ from rl4dialog.experiments.sweep.running import (
     measure,
     run_trials,
 )
-from rl4dialog.experiments.sweep.space import parse_grid
-from rl4dialog.experiments.sweep.study import Grid
+from rl4dialog.features.experiments.sweep.space import parse_grid
+from rl4dialog.features.experiments.sweep.study import Grid
 
 TRIAL = Trial("t", {"a": "1"})
 

@@ -26,7 +26,6 @@ from rl4dialog.core.types import is_number
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.ratings import read_latest
-from rl4dialog.experiments.own_process import RESUMED, ended, run_command, say, train_arguments
 from rl4dialog.functional.statistics import Interval, wilson_interval
 from rl4dialog.runs.provenance import config_folder
 from rl4dialog.runs.reading import read_undamaged
@@ -48,6 +47,7 @@ from rl4dialog.training.building.conditions import refuse_useless
 from rl4dialog.training.building.policy import evaluation_kwargs
 from rl4dialog.training.building.texts import build_pool, format_args
 from rl4dialog.training.checkpoint import changes, is_done
+from rl4dialog.training.own_process import RESUMED, ended, run_command, say, train_arguments
 from rl4dialog.training.tiny_bert import TINY_BERT
 
 MIN_PREFERENCES = 50

@@ -7,8 +7,8 @@ from runs import make_config, write_config
 from sweeps import result, write_run
 
 from rl4dialog.core.config import load_config
-from rl4dialog.experiments.sweep.results import base_config, pareto_front, write_sweep
-from rl4dialog.experiments.sweep.running import Objective
+from rl4dialog.features.experiments.sweep.results import base_config, pareto_front, write_sweep
+from rl4dialog.features.experiments.sweep.running import Objective
 
 KEY = "alg.kl_div.coeff"
 

@@ -8,9 +8,9 @@ import pytest
 from matplotlib import image
 from scipy import stats
 
-from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcomes
-from rl4dialog.experiments.quality.page import matched_kl, paired_differences, plot_worlds, worlds_page
-from rl4dialog.experiments.quality.plan import QualityPlan, WinRate, load_plan
+from rl4dialog.features.experiments.quality.outcomes import Outcomes, read_outcomes
+from rl4dialog.features.experiments.quality.page import matched_kl, paired_differences, plot_worlds, worlds_page
+from rl4dialog.features.experiments.quality.plan import QualityPlan, WinRate, load_plan
 from rl4dialog.runs.report.metrics import mean_estimate
 
 ROOT = Path(__file__).parents[4]

@@ -14,8 +14,8 @@ from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.registry import optional_module
 from rl4dialog.core.run_format import current_config
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.experiments.sweep.running import Objective, Trial, TrialResult
-from rl4dialog.experiments.sweep.space import Dimension, Values, combinations
+from rl4dialog.features.experiments.sweep.running import Objective, Trial, TrialResult
+from rl4dialog.features.experiments.sweep.space import Dimension, Values, combinations
 from rl4dialog.runs.run_folder import only_writer
 
 JOURNAL_FILE = "journal.log"

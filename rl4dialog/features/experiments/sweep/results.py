@@ -19,8 +19,8 @@ from rl4dialog.core.files import write_json, write_text
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.run_format import config_of
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
-from rl4dialog.experiments.sweep.running import SPLIT, Objective, TrialResult, best_trial, run_names
-from rl4dialog.experiments.sweep.space import shown_values
+from rl4dialog.features.experiments.sweep.running import SPLIT, Objective, TrialResult, best_trial, run_names
+from rl4dialog.features.experiments.sweep.space import shown_values
 from rl4dialog.runs.plots import plain_figure, save_figure, smooth, smoothing_window
 from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.run_folder import CONFIG_FILE

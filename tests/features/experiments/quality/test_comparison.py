@@ -12,9 +12,9 @@ from runs import make_config, write_config
 
 from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
-from rl4dialog.experiments.quality import comparison
-from rl4dialog.experiments.quality.comparison import Selection, execute, judgeable, make_steps
-from rl4dialog.experiments.quality.plan import load_plan, planned_runs
+from rl4dialog.features.experiments.quality import comparison
+from rl4dialog.features.experiments.quality.comparison import Selection, execute, judgeable, make_steps
+from rl4dialog.features.experiments.quality.plan import load_plan, planned_runs
 
 
 def plan_of(tmp_path, **changes):
