@@ -5,12 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from child_commands import FakeProcess
 from run_files import write_json
-from runs import make_config, start_commands_here
+from runs import make_config
 
 from rl4dialog import cli
 from rl4dialog.core.run_format import FORMAT, KEY
 from rl4dialog.features.experiments import reproduction as module
+from rl4dialog.training import own_process
 
 PROVENANCE = {
     "hardware": {"torch_threads": 3, "gpus": []},
@@ -136,7 +138,15 @@ def test_run_from_elsewhere_is_refused_without_trust(run, started, refused):
 
 def test_reproduced_run_is_identical(plain_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    start_commands_here(monkeypatch)
+
+    def start(arguments, folder, environment, output=None):  # another process takes seconds to load torch
+        with pytest.MonkeyPatch.context() as inside:
+            inside.chdir(folder or Path.cwd())
+            for name, value in environment.items():
+                inside.setenv(name, value)
+            return FakeProcess(cli.main(arguments))
+
+    monkeypatch.setattr(own_process, "start_command", start)
     again = tmp_path / "project" / "again"
     assert cli.main(["reproduce", str(plain_run), "--trust", "--output_path", str(again)]) == 0
     assert "Identical: all" in capsys.readouterr().out
