@@ -1,4 +1,4 @@
-"""Simulates how often the 95 % intervals of this toolkit cover, and prints the table of ``docs/comparing.md``.
+"""Simulates how often the 95 % intervals of this toolkit cover, and prints the table of ``docs/metrics.md``.
 
     python scripts/interval_coverage.py              # some minutes on one core
     python scripts/interval_coverage.py --trials 100  # a quick look
