@@ -17,7 +17,8 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "rl4dialog.catalog": (
-        *("AlgorithmRegistry", "CallbackRegistry", "DataPoolRegistry", "EnvRegistry", "MetricRegistry"),
+        *("AdvantageRegistry", "AlgorithmRegistry", "CallbackRegistry", "DataPoolRegistry", "EnvRegistry"),
+        "MetricRegistry",
         *("NlgRegistry", "NluRegistry", "OfflineAlgorithmRegistry", "PartnerRegistry", "PolicyRegistry"),
         *("InfoFnRegistry", "PostProcessorRegistry", "RewardFunctionRegistry", "TaskRegistry", "TrackerRegistry"),
         *("TurnAlgorithmRegistry", "TurnPolicyRegistry", "TurnRewardRegistry", "TurnWarmStartRegistry"),

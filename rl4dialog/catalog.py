@@ -53,6 +53,12 @@ AlgorithmRegistry = Registry(
     ),
 )
 
+AdvantageRegistry = Registry(
+    "advantage estimator",
+    _IDS["advantage estimator"],
+    provided=("gamma", "gae_lambda", "turn_gamma", "turn_gae_lambda", "value_gae_lambda"),
+)
+
 OfflineAlgorithmRegistry = Registry(
     "offline algorithm",
     _IDS["offline algorithm"],

@@ -33,7 +33,7 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.files import write_json
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.functional.advantages import CreditRule, Episodes, group_advantages, leave_one_out_advantages
+from rl4dialog.functional.advantages import GAE, Episodes, TurnGAE, group_advantages, leave_one_out_advantages
 from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.statistics import bootstrap_intervals
 from rl4dialog.inference.loading import LoadedPolicy, find_checkpoint, load_policy
@@ -237,10 +237,10 @@ def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.n
     none, last, groups = np.zeros_like(rewards), np.zeros(len(rewards)), np.arange(len(rewards)) // GROUP
     turns = np.broadcast_to(np.arange(rewards.shape[1]), rewards.shape)
 
-    def credited(values: np.ndarray, rule: CreditRule) -> np.ndarray:
+    def credited(values: np.ndarray, rule: GAE) -> np.ndarray:
         return rule(Episodes(rewards, none, np.abs(rewards), values, turns, mask, last)).advantages[mask]
 
-    to_go = credited(none, CreditRule("turn"))
+    to_go = credited(none, TurnGAE())
     total = rewards.sum(axis=1)
     turn_of_group = groups[games.game] * rewards.shape[1] + games.turn
     found = {
@@ -252,12 +252,12 @@ def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.n
     }
     # A critic with lambda takes later rewards as less, too: what a discount does alone.
     for lambda_ in LAMBDAS[:-1]:
-        discounted = credited(none, CreditRule("turn", turn_gamma=lambda_))
+        discounted = credited(none, TurnGAE(turn_gamma=lambda_))
         found[f"to go, by turn, discount {lambda_:g}"] = group_advantages(discounted, games.turn, scale=False)
     for name, values in critics.items():
         of_game, _ = games.per_game(values)
         for lambda_ in LAMBDAS:
-            found[f"{name}, lambda {lambda_:g}"] = credited(of_game, CreditRule("turn", turn_gae_lambda=lambda_))
+            found[f"{name}, lambda {lambda_:g}"] = credited(of_game, TurnGAE(turn_gae_lambda=lambda_))
     return found
 
 

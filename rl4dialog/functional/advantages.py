@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -196,9 +196,6 @@ def group_advantages(
     return centered / (group_deviation(returns, turns) + eps) if scale else centered
 
 
-Credit = Literal["token", "turn"]
-
-
 class Episodes(NamedTuple):
     """Numbers of the agent tokens of E episodes, which fill each row from the left, where ``mask`` is True.
 
@@ -223,14 +220,24 @@ class Credited(NamedTuple):
     returns: np.ndarray
 
 
-@dataclass
-class CreditRule:
-    """Generalized advantage estimation over tokens or turns (Schulman et al. 2016, arXiv 1506.02438)."""
+class AdvantageEstimator(Protocol):
+    """Estimates advantages. Ids of ``alg.args.credit`` are those of estimators.
 
-    # `token` for one step per agent token: the step after the last token of a turn has `turn_gamma` and
-    # `turn_gae_lambda`. `turn` for one step per turn, with these two; a token's advantage is that of its turn minus the
-    # token's own KL penalty (a penalty for the whole turn would punish its first token for its last).
-    credit: Credit = "token"
+    An estimator is built with those fields of :class:`GAE` that its constructor names, and with arguments of its own.
+    """
+
+    def __call__(self, of: Episodes) -> Credited:
+        """Credit of all tokens, 0 where ``of.mask`` is False."""
+        ...
+
+
+@dataclass
+class GAE:
+    """Generalized advantage estimation, one step per agent token (Schulman et al. 2016, arXiv 1506.02438).
+
+    The step after the last token of a turn has ``turn_gamma`` and ``turn_gae_lambda``.
+    """
+
     gamma: float = 1.0  # discount factor per token
     gae_lambda: float = 1.0  # lambda per token
     turn_gamma: float = 1.0  # discount factor of the step after a turn, and to the value after a truncated episode
@@ -240,35 +247,50 @@ class CreditRule:
     value_gae_lambda: float | None = None
 
     def __call__(self, of: Episodes) -> Credited:
-        """Credit of all tokens."""
-        is_first, is_last = turn_bounds(of.turns, of.mask)
         lambdas = self.gae_lambda, self.turn_gae_lambda
         of_targets = lambdas if self.value_gae_lambda is None else (self.value_gae_lambda,) * 2
-        advantages, targets = self._estimated(of, is_last, lambdas)
+        advantages, targets = self._estimated(of, *lambdas)
         if of_targets != lambdas:
-            targets = self._estimated(of, is_last, of_targets)[1]
-        returns = targets if of_targets == (1, 1) else self._estimated(of, is_last, (1.0, 1.0))[1]
-        # Each value is added once and subtracted once.
-        twice, none = 2 * np.abs(of.values), np.zeros_like(of.values)
-        scales = of.scales + (is_first * twice - np.abs(of.penalties) if self.credit == "turn" else twice)
-        absolute = of._replace(rewards=scales, penalties=none, values=none, last_values=np.abs(of.last_values))
-        added_up = self._estimated(absolute, is_last, lambdas)[0]
-        if self.credit == "turn":
-            advantages, added_up = advantages - of.penalties, added_up + np.abs(of.penalties)
-        return Credited(advantages, targets, added_up, returns)
+            targets = self._estimated(of, *of_targets)[1]
+        returns = targets if of_targets == (1, 1) else self._estimated(of, 1.0, 1.0)[1]
+        none = np.zeros_like(of.values)
+        absolute = of._replace(
+            rewards=self._summed(of), penalties=none, values=none, last_values=np.abs(of.last_values)
+        )
+        return Credited(advantages, targets, self._estimated(absolute, *lambdas)[0], returns)
 
-    def _estimated(
-        self, of: Episodes, is_last: np.ndarray, lambdas: tuple[float, float]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Advantages, without the KL penalty of turns, and advantages + values."""
-        if self.credit == "turn":
-            task_rewards = of.rewards + of.penalties
-            return turn_advantages(
-                task_rewards, of.values, of.mask, of.turns, of.last_values, self.turn_gamma, lambdas[1]
-            )
+    def _summed(self, of: Episodes) -> np.ndarray:
+        """Sum of the absolute values that each step adds: each value is added once and subtracted once."""
+        return of.scales + 2 * np.abs(of.values)
+
+    def _estimated(self, of: Episodes, gae_lambda: float, turn_gae_lambda: float) -> tuple[np.ndarray, np.ndarray]:
+        """Advantages, and advantages + values."""
+        _, is_last = turn_bounds(of.turns, of.mask)
         gammas = np.where(is_last, self.turn_gamma, self.gamma)
-        decays = np.where(is_last, lambdas[1], lambdas[0])
-        return generalized_advantages(of.rewards, of.values, of.mask, of.last_values, gammas, decays)
+        lambdas = np.where(is_last, turn_gae_lambda, gae_lambda)
+        return generalized_advantages(of.rewards, of.values, of.mask, of.last_values, gammas, lambdas)
+
+
+@dataclass
+class TurnGAE(GAE):
+    """Generalized advantage estimation, one step per turn, with ``turn_gamma`` and ``turn_gae_lambda``.
+
+    A token's advantage is that of its turn minus the token's own KL penalty: a penalty for the whole turn would punish
+    its first token for its last.
+    """
+
+    def __call__(self, of: Episodes) -> Credited:
+        found = super().__call__(of)
+        return found._replace(advantages=found.advantages - of.penalties, scales=found.scales + np.abs(of.penalties))
+
+    def _summed(self, of: Episodes) -> np.ndarray:
+        is_first, _ = turn_bounds(of.turns, of.mask)
+        return of.scales + (is_first * 2 * np.abs(of.values) - np.abs(of.penalties))
+
+    def _estimated(self, of: Episodes, gae_lambda: float, turn_gae_lambda: float) -> tuple[np.ndarray, np.ndarray]:
+        task_rewards = of.rewards + of.penalties
+        factors = self.turn_gamma, turn_gae_lambda
+        return turn_advantages(task_rewards, of.values, of.mask, of.turns, of.last_values, *factors)
 
 
 @dataclass

@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import AfterValidator
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.type_aliases import RolloutBufferSamples
 
+from rl4dialog.catalog import AdvantageRegistry
+from rl4dialog.core.config_blocks import inner_component
+from rl4dialog.core.errors import nearest_hint
 from rl4dialog.functional.advantages import (
     SCALE_EPS,
-    Credit,
-    CreditRule,
+    AdvantageEstimator,
     Episodes,
     RewardMeans,
     Turns,
@@ -40,6 +43,24 @@ RewardBaseline = Literal["none", "batch", "running", "prompt"]
 _ALL = ""  # key of the mean over all prompts
 
 
+def _known_estimator(credit: Any) -> Any:
+    chosen, known = inner_component(credit, "alg.args.credit"), AdvantageRegistry.ids()
+    if chosen.id not in known:
+        raise ValueError(f"Input should be {' or '.join(map(repr, known))}{nearest_hint(chosen.id, known)}")
+    AdvantageRegistry.check(chosen.id, chosen.args, where="alg.args.credit.args")
+    return credit
+
+
+Credit = Annotated[str | dict[str, Any], AfterValidator(_known_estimator)]
+"""Id of an advantage estimator, or ``{id: ..., args: {...}}``."""
+
+
+def build_estimator(credit: Credit, **factors: float | None) -> AdvantageEstimator:
+    """Build an advantage estimator with those of the factors that it takes."""
+    chosen = inner_component(credit, "alg.args.credit")
+    return AdvantageRegistry.get(chosen.id, chosen.args, **factors)  # type: ignore[no-any-return]
+
+
 class SequenceRolloutBuffer(RolloutBuffer):
     """Stores whole replies, computes GAE over the agent tokens or turns of each episode, and yields minibatches.
 
@@ -47,8 +68,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
 
     Args:
         normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
-        credit, turn_gamma, turn_gae_lambda, value_gae_lambda: See
-            :class:`~rl4dialog.functional.advantages.CreditRule`. For turns, ``None`` is ``gamma`` and ``gae_lambda``.
+        credit: Id of an advantage estimator, or ``{id, args}``.
+        turn_gamma, turn_gae_lambda, value_gae_lambda: See :class:`~rl4dialog.functional.advantages.GAE`. For turns,
+            ``None`` is ``gamma`` and ``gae_lambda``.
 
     Attributes:
         kl_is_rounding: Whether policy and reference agree on all tokens of the iteration up to rounding. The KL penalty
@@ -77,8 +99,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
         super().__init__(*args, **kwargs)
         turn_gamma = self.gamma if turn_gamma is None else turn_gamma
         turn_gae_lambda = self.gae_lambda if turn_gae_lambda is None else turn_gae_lambda
-        of_steps = self.gamma, self.gae_lambda, turn_gamma, turn_gae_lambda
-        self.rule = CreditRule(credit, *of_steps, value_gae_lambda)
+        of_turns = {"turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
+        of_all = {"gamma": self.gamma, "gae_lambda": self.gae_lambda, "value_gae_lambda": value_gae_lambda}
+        self.estimator = build_estimator(credit, **of_turns, **of_all)
         self.logged: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,7 +173,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         last[self.replies.row_episodes()] = self.replies.last_value.numpy()  # for repeated indices, the last row wins
         rewards, scales, values, turns = map(of_episodes, ("rewards", "reward_scales", "values", "turn"))
         penalties = np.zeros_like(rewards) if self.replies.kl_penalties is None else of_episodes("kl_penalties")
-        found = self.rule(Episodes(rewards, penalties, scales, values, turns, mask, last))
+        found = self.estimator(Episodes(rewards, penalties, scales, values, turns, mask, last))
         back = np.argsort(order)
         advantages, targets, scales, self.episode_returns = (numbers[mask][back] for numbers in found)
         self._set(advantages=advantages, returns=targets, advantage_scales=scales)
@@ -239,7 +262,7 @@ class EpisodeRolloutBuffer(SequenceRolloutBuffer):
         super().__init__(*args, **kwargs)
         self.credit = credit
         if credit != "conversation":  # without values, advantages are rewards to go
-            self.rule = CreditRule(credit, turn_gamma=1.0 if turn_gamma is None else turn_gamma)
+            self.estimator = build_estimator(credit, turn_gamma=1.0 if turn_gamma is None else turn_gamma)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
         """Compute the advantage of each token."""

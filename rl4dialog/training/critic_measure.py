@@ -22,8 +22,9 @@ from rl4dialog.core.errors import DataError, ModelError, PartnerError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, Sample
-from rl4dialog.functional.advantages import CreditRule, Episodes
+from rl4dialog.functional.advantages import Episodes
 from rl4dialog.functional.statistics import bootstrap_intervals, spearman, split_half_reliability
+from rl4dialog.rollouts.buffer import build_estimator
 from rl4dialog.rollouts.conversing import Begun
 from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.runs.progress import Progress
@@ -97,7 +98,7 @@ class CriticMeasure:
         if kl.norm_reward or reward.normalize != "none" or reward.clip or (kl.coeff and args["credit"] != "turn"):
             self.notes = [OF_OTHER_REWARDS]
         turn_gamma = args["gamma"] if args.get("turn_gamma") is None else args["turn_gamma"]
-        self._rule = CreditRule(args["credit"], args["gamma"], turn_gamma=turn_gamma)
+        self._estimator = build_estimator(args["credit"], gamma=args["gamma"], turn_gamma=turn_gamma)
         # A reply goes on as a longer prompt, so its tokens must not change the distribution in another way.
         reads_on = policy.joins_turns and settings.repetition_penalty == 1 and not settings.no_repeat_ngram_size
         self._within_replies = chosen is None and args["credit"] != "turn" and reads_on
@@ -165,7 +166,7 @@ class CriticMeasure:
         lengths, of = [reply.n_tokens for reply in replies], np.concatenate([reply.rewards for reply in replies])[None]  # type: ignore[arg-type]
         turns, none = np.repeat(np.arange(len(lengths)), lengths)[None], np.zeros_like(of)
         episode = Episodes(of, none, none, none, turns, np.ones(of.shape, dtype=bool), np.array([last_value]))
-        return np.split(self._rule(episode).returns[0], np.cumsum(lengths)[:-1])
+        return np.split(self._estimator(episode).returns[0], np.cumsum(lengths)[:-1])
 
     def held(self, what: str, states: Sequence[State], with_values: bool = False) -> list[Talk | None]:
         """Conversations from states, in batches of equally many first tokens; ``None`` for one that is left out."""

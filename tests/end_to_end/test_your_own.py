@@ -2,13 +2,18 @@
 
 import pickle
 
+import numpy as np
+import pytest
 from pages import EXAMPLES, blocks, yaml_of
 from runs import SHORT, lines, make_config, run_folder, trained_run
 
-from rl4dialog.catalog import MetricRegistry, PartnerRegistry, RewardFunctionRegistry
+from rl4dialog.catalog import AlgorithmRegistry, MetricRegistry, PartnerRegistry, RewardFunctionRegistry
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.partner_replies import checked_reply
 from rl4dialog.core.plugins import load_imports
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, PartnerReply, Turn
+from rl4dialog.functional.advantages import Episodes
+from rl4dialog.rollouts.buffer import build_estimator
 
 
 def imports_of(*names):
@@ -49,6 +54,37 @@ def test_policy_and_algorithm_train_together(tmp_path):
 
     with safe_open(folder / "checkpoints" / "iteration_000002" / "critic.safetensors", "pt") as critic:
         assert any(critic.get_tensor(name).shape == (32, 64) for name in critic.keys())  # noqa: SIM118
+
+
+def test_advantage_estimator_trains_by_its_id(tmp_path):
+    args = yaml_of("docs/your_own/algorithm.md", "imports: [./my_estimator")["alg"]["args"]
+    config = make_config(
+        tmp_path,
+        **SHORT,
+        imports=imports_of("my_estimator"),
+        datapool={"id": "guess_what", "args": {"n_train": 20, "n_val": 4, "n_test": 4}},
+        reward_fn={"id": "outcome", "args": {"weights": {"success": 1.0}}},
+    )
+    config["alg"]["args"].update(args)
+    config["env"]["args"].update(max_prompt_length=64, max_turns=3, partner={"id": "guess_what"})
+    assert len(lines(trained_run(tmp_path, config) / "rollout_info.jsonl")) == SHORT["train_evaluation__n_iters"]
+
+
+def test_advantage_estimator_gets_the_factors_that_it_names_and_arguments_of_its_own():
+    load_imports(imports_of("my_estimator"), EXAMPLES)
+    credit = {"id": "discounted_turns", "args": {"least": 0.75}}
+    ones = np.ones((1, 3), dtype=np.float32)
+    episode = Episodes(ones, 0 * ones, ones, 0 * ones, np.array([[0.0, 1.0, 2.0]]), ones > 0, np.zeros(1))
+    found = build_estimator(credit, gamma=0.5, gae_lambda=0.5, turn_gamma=0.8, turn_gae_lambda=1.0)(episode)
+    # Rewards to go are 1 + .8 + .64, 1 + .8 and 1; the turns weigh 1, .8 and .75.
+    assert found.advantages[0].tolist() == pytest.approx([2.44, 1.44, 0.75])
+    for wrong, message in (
+        ({"id": "discounted_turns", "args": {"lowest": 1.0}}, r"alg\.args\.credit\.args\.lowest.*accepted: least"),
+        ("discounted_turn", r"alg\.args\.credit.*did you mean 'discounted_turns'"),
+        ({"args": {}}, r"alg\.args\.credit.*must be an id"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            AlgorithmRegistry.check("ppo", {"credit": wrong}, "alg.args")
 
 
 def test_rewards_and_metric_of_conversations_train_together(tmp_path):

@@ -24,7 +24,6 @@ from rl4dialog.core.arguments import Count, Epochs, Fraction, LearningRate, NonN
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.functional import distributed
-from rl4dialog.functional.advantages import Credit
 from rl4dialog.functional.distributed import gathered
 from rl4dialog.functional.log_probs import token_kl
 from rl4dialog.functional.replies import Replies
@@ -33,7 +32,7 @@ from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.references import WeightCopy
 from rl4dialog.policies.sharding import shard_policy
-from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
+from rl4dialog.rollouts.buffer import Credit, SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.conversations import ConstantGroups, GroupSettings
 from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
@@ -122,7 +121,8 @@ class LMRolloutMixin(IterationSchedules):
         normalize_rewards: Whiten the rewards of each iteration.
         sharded: Shard the policy over the processes.
         credit: ``token`` for one step of advantage estimation per agent token, ``turn`` for one per turn of a
-            conversation: a turn's tokens share its advantage, and each pays its own KL penalty.
+            conversation: a turn's tokens share its advantage, and each pays its own KL penalty. Or an advantage
+            estimator of your own, by its id or ``{id: ..., args: {...}}``.
         turn_gamma: Discount factor of the step from one turn to the next. ``null`` is ``gamma``.
         turn_gae_lambda: Lambda of the step from one turn to the next. ``null`` is ``gae_lambda``.
         value_gae_lambda: Lambda of the values' targets; 1 gives returns, whose expected value is not the critic's own.

@@ -246,8 +246,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.policy.args.critic has no effect: alg.id: {alg_id} has no critic"),
         (lambda target_kl_of_penalty, coeff: not coeff,
          "alg.kl_div.target_kl has no effect: alg.kl_div.coeff is 0, and stays 0 when it is multiplied"),
-        (lambda turn_factor, credit, needs_critic: needs_critic and credit != "turn",
-         "alg.args.{turn_factor} has no effect without credit: turn"),
+        (lambda turn_factor, max_turns, bootstrap_truncated: max_turns == 1 and not bootstrap_truncated,
+         "alg.args.{turn_factor} has no effect: env.args.max_turns is 1"),
         (lambda pay, max_turns: pay == "turn" and max_turns == 1,
          "reward_fn.pay: turn has no effect: env.args.max_turns is 1"),
         (lambda baseline, n_prompts, n_iters, n_steps, n_envs:
@@ -424,7 +424,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     if str(args.get("mask_type", "")).startswith("learned"):
         values["mask_every"] = args["target_update_iterations"]
     values |= {"coeff": config.alg.kl_div.coeff, "target_kl_of_penalty": config.alg.kl_div.target_kl}
-    if not (issubclass(algorithm, PPO) and algorithm.needs_critic):
+    if not issubclass(algorithm, PPO):
         values["only_of_ppo"] = next((name for name in OF_PPO if name in own), None)
     if config.reward_fn.normalize != "none" or config.alg.kl_div.norm_reward:
         values["normalizes"] = "alg.kl_div.norm_reward" if config.alg.kl_div.norm_reward else "reward_fn.normalize"

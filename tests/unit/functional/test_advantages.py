@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from rl4dialog.functional.advantages import (
-    CreditRule,
+    GAE,
     Episodes,
+    TurnGAE,
     Turns,
     generalized_advantages,
     group_advantages,
@@ -202,7 +203,7 @@ def naive_of_turns(of, row, gamma, gae_lambda):
 @pytest.mark.parametrize("value_gae_lambda", [None, 1.0, 0.5, 0.0])
 def test_advantages_and_targets_are_the_sums_of_their_formulas(episodes, credit, value_gae_lambda):
     gamma, own = 0.9, 0.7
-    found = CreditRule(credit, gamma, own, gamma, own, value_gae_lambda)(episodes)
+    found = {"token": GAE, "turn": TurnGAE}[credit](gamma, own, gamma, own, value_gae_lambda)(episodes)
     for row, n in enumerate(LENGTHS):
         of_value = own if value_gae_lambda is None else value_gae_lambda
         if credit == "token":
@@ -218,7 +219,7 @@ def test_advantages_and_targets_are_the_sums_of_their_formulas(episodes, credit,
 
 
 def test_steps_after_a_turn_have_their_own_factors(episodes):
-    rule = CreditRule("token", gamma=0.9, gae_lambda=0.8, turn_gamma=0.5, turn_gae_lambda=0.0)
+    rule = GAE(gamma=0.9, gae_lambda=0.8, turn_gamma=0.5, turn_gae_lambda=0.0)
     found = rule(episodes)
     # With lambda 0 after a turn, the last token of the first turn has the one-step temporal difference.
     of = episodes

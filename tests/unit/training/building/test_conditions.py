@@ -120,7 +120,7 @@ MET = [
     (TALK, "note", partner("self_play", snapshot_every=1, latest_share=1.0), "with latest_share: 1 only the newest"),
     (TALK, "warn", {**HTTP, "reward_fn__timeout_s": 20}, "timeout_s ends all attempts together after 20"),
     (TALK, "note", env(max_partner_length=10000), "max_partner_length is 10,000, but prompts have only"),
-    (TALK, "note", args(turn_gamma=0.5), "turn_gamma has no effect without credit: turn"),
+    (TEXT, "note", args(turn_gamma=0.5), "turn_gamma has no effect: env.args.max_turns is 1"),
     (TALK, "note", GUESSING, "datapool.args.max_turns is 4, but env"),
     *rows_of_features("CONDITIONS_MET"),
 ]
