@@ -55,7 +55,7 @@ def copy_without(name: str, output: Path) -> None:
         feature = features()[each]
         removed |= {f"rl4dialog/features/{each}", f"tests/features/{each}"}
         removed |= {f"task_configs/{config}" for config in feature.configs}
-        pages |= {feature.page} if feature.page else set()
+        pages |= {*feature.pages}
     removed |= {f"docs/{page}" for page in pages}
     listing = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
     for file in subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0"):

@@ -79,7 +79,6 @@ def select(args: Namespace) -> None:
     flag("--dry_run", "check everything, print the plan, and stop"),
     set_option("STAGE.KEY=VALUE", "override a key of a stage's config, such as policy.train_evaluation.n_iters=10"),
     TRUST,
-    is_resumable=True,
 )
 def improve(args: Namespace) -> None:
     from rl4dialog.core.config import text_config

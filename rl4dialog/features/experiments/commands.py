@@ -43,7 +43,6 @@ _N_TRIALS = 20  # of a sweep
     option("--n_trials", f"--search: number of trials (default: {_N_TRIALS})", at_least=1),
     option("--sampler", "--search: default tpe", choices=("tpe", "random", "grid")),
     option("--pruner", "--search: default none", choices=("median", "none")),
-    is_resumable=True,
 )
 def sweep(args: Namespace) -> int:
     from rl4dialog.core.config import OnPolicyConfig
@@ -88,7 +87,6 @@ def sweep(args: Namespace) -> int:
     option("--worlds", "run only in these worlds", nargs="+", default=[], metavar="WORLD"),
     option("--seeds", "run only these seeds", nargs="+", type=int, default=[], metavar="SEED"),
     set_option("KEY=VALUE", "override a key of the plan", nargs=1),
-    is_resumable=True,
 )
 def benchmark(args: Namespace) -> int:
     from rl4dialog.features.experiments.quality.comparison import Selection, compare, verify
@@ -115,7 +113,6 @@ def benchmark(args: Namespace) -> int:
     option("--output_path", "folder of the new run (default: RUN_reproduced)", type=Path),
     TRUST,
     flag("--overwrite", "replace an existing run in the output folder"),
-    is_resumable=True,
 )
 def reproduce(args: Namespace) -> int:
     from rl4dialog.features.experiments.reproduction import reproduce
