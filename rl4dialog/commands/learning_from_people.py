@@ -79,10 +79,11 @@ def select(args: Namespace) -> None:
     flag("--dry_run", "check everything, print the plan, and stop"),
     set_option("STAGE.KEY=VALUE", "override a key of a stage's config, such as policy.train_evaluation.n_iters=10"),
     TRUST,
+    is_resumable=True,
 )
 def improve(args: Namespace) -> None:
     from rl4dialog.core.config import text_config
-    from rl4dialog.experiments.improvement import improve, make_plan, plan_text
+    from rl4dialog.inference.improvement import improve, make_plan, plan_text
     from rl4dialog.inference.loading import read_run_config
     from rl4dialog.inference.model_comparison import compare_models
 

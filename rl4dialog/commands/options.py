@@ -40,7 +40,10 @@ MADE: dict[str, Command] = {}
 
 @dataclass
 class Command:
-    """A command with its texts, its options, and its work, which returns an exit code if that is not 0."""
+    """A command with its texts, its options, and its work, which returns an exit code if that is not 0.
+
+    A rerun continues one that is resumable, so that a signal is no failure at any moment.
+    """
 
     name: str
     help: str
@@ -48,19 +51,22 @@ class Command:
     examples: Sequence[str]
     options: Sequence[Option]
     run: Callable[[Namespace], int | None]
+    is_resumable: bool
     place: int = 0
     """Place in the short help; 0 for none."""
     is_next: bool = False
     """Whether it is proposed after training; it has ``--run``."""
 
 
-def command(*options: Option, name: str = "") -> Callable[[Callable[[Namespace], int | None]], Command]:
+def command(
+    *options: Option, name: str = "", is_resumable: bool = False
+) -> Callable[[Callable[[Namespace], int | None]], Command]:
     """Make a command of the function that does its work, which by default gives it its name."""
 
     def made(run: Callable[[Namespace], int | None]) -> Command:
         known = name or run.__name__.replace("_", "-")
         texts = next(of_group[known] for of_group in GROUPS.values() if known in of_group)
-        MADE[known] = Command(known, **texts, options=options, run=run)
+        MADE[known] = Command(known, **texts, options=options, run=run, is_resumable=is_resumable)
         return MADE[known]
 
     return made
