@@ -7,7 +7,6 @@ FEATURE = Feature(
     "experiments of several runs: sweeps, comparisons by a plan, and reproductions",
     commands=f"{__name__}.commands",
     moved={
-        "rl4dialog.experiments.improvement": "rl4dialog.inference.improvement",
         "rl4dialog.experiments.new_config": "rl4dialog.training.new_config",
         "rl4dialog.experiments.own_process": "rl4dialog.training.own_process",
         "rl4dialog.experiments.reproduction": f"{__name__}.reproduction",
