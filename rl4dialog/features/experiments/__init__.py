@@ -2,17 +2,17 @@
 
 from rl4dialog.core.features import Feature
 
-_QUALITY, _SWEEP = ("comparison", "outcomes", "page", "plan"), ("results", "running", "space", "study")
+_EARLIER = "rl4dialog.experiments"
+_MOVED = (
+    *("quality.comparison", "quality.outcomes", "quality.page", "quality.plan", "reproduction"),
+    *("sweep.results", "sweep.running", "sweep.space", "sweep.study"),
+)
 FEATURE = Feature(
     "experiments of several runs: sweeps, comparisons by a plan, and reproductions",
     commands=f"{__name__}.commands",
     moved={
-        "rl4dialog.experiments.new_config": "rl4dialog.training.new_config",
-        "rl4dialog.experiments.own_process": "rl4dialog.training.own_process",
-        "rl4dialog.experiments.reproduction": f"{__name__}.reproduction",
-        "rl4dialog.experiments.seeds": "rl4dialog.training.seeds",
-        **{f"rl4dialog.experiments.quality.{name}": f"{__name__}.quality.{name}" for name in _QUALITY},
-        **{f"rl4dialog.experiments.sweep.{name}": f"{__name__}.sweep.{name}" for name in _SWEEP},
+        **{f"{_EARLIER}.{name}": f"rl4dialog.training.{name}" for name in ("new_config", "own_process", "seeds")},
+        **{f"{_EARLIER}.{name}": f"{__name__}.{name}" for name in _MOVED},
     },
     configs=("benchmarks",),
     page="comparing.md",

@@ -36,11 +36,12 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
     """
     run = run.expanduser().absolute()
     read_result(run)
-    config = config_of(run / CONFIG_FILE)
+    config, recorded, start = config_of(run / CONFIG_FILE), read_provenance(run), recorded_start(run)
+    place = Path(str(recorded.get("working_directory", "."))).absolute()
+    is_elsewhere = place.is_dir() and place != Path.cwd()
     if not trust:
         # Python imports modules from the working directory first.
-        place = _working_directory(run)
-        others = [] if place is None else [f"modules in its working directory {place}"]
+        others = [f"modules in its working directory {place}"] if is_elsewhere else []
         refuse_code(config, run, trains=True, others=others)
     output = (output or run.with_name(f"{run.name}_reproduced")).expanduser().absolute()
     if output == run:
@@ -49,38 +50,28 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
     config["imports"] = [absolute_import(name, config_folder(run)) for name in config.get("imports", [])]
     if not (overwrite or is_unused(output) or _has_config(output, config)):
         raise RunFolderError(f"{output} already exists; pass --overwrite to replace it, or another --output_path")
-    if code := _run_again(run, config, output, overwrite):
-        return say_failed({f"{output} ({ended(code)})": code}, 1)
-    findings = compare_runs(run, output)
-    causes = differences(read_provenance(run), read_provenance(output))
-    print_comparison(run, output, findings, causes)
-    return int(any(finding.where for finding in findings))
-
-
-def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool) -> int:
-    recorded = read_provenance(run)
-    threads, start = recorded.get("hardware", {}).get("torch_threads"), recorded_start(run)
+    threads = recorded.get("hardware", {}).get("torch_threads")
     environment = {"OMP_NUM_THREADS": threads, START_VARIABLE: start and start.isoformat()}
     with tempfile.TemporaryDirectory(prefix="rl4dialog-") as scratch:
         path = Path(scratch) / CONFIG_FILE
         write_json(path, config)
-        return run_command(
+        code = run_command(
             train_arguments(path, output, *(["--overwrite"] if overwrite and output.exists() else RESUMED)),
-            _working_directory(run),
+            place if is_elsewhere else None,
             {name: str(value) for name, value in environment.items() if value},
         )
+    if code:
+        return say_failed({f"{output} ({ended(code)})": code}, 1)
+    findings = compare_runs(run, output)
+    causes = differences(recorded, read_provenance(output))
+    print_comparison(run, output, findings, causes)
+    return int(any(finding.where for finding in findings))
 
 
 def _has_config(output: Path, config: Mapping[str, Any]) -> bool:
     """Whether a folder has a run of a config, as one that was interrupted."""
     path = output / CONFIG_FILE
     return path.is_file() and not changes(*(parse_config(c, str(path)).model_dump() for c in (config_of(path), config)))
-
-
-def _working_directory(run: Path) -> Path | None:
-    """The folder in which the run was trained, if it exists and is another one than this process is in."""
-    folder = Path(str(read_provenance(run).get("working_directory", "."))).absolute()
-    return folder if folder.is_dir() and folder != Path.cwd() else None
 
 
 def print_comparison(

@@ -121,18 +121,15 @@ def spending(run: Run, epochs: Sequence[int]) -> dict[str, list[float]]:
     """
     all_tokens, trained_on = run.column("rollout/spoken_tokens"), run.column("rollout/tokens")
     tokens = [used if math.isnan(spoken) else spoken for spoken, used in zip(all_tokens, trained_on, strict=True)]
-    spent = {"tokens": tokens, "conversations": run.column("rollout/n_episodes"), "seconds": _seconds(run)}
+    times = zip(*map(run.column, _TIMES), strict=True)
+    seconds = [sum(value for value in values if not math.isnan(value)) for values in times]
+    spent = {"tokens": tokens, "conversations": run.column("rollout/n_episodes"), "seconds": seconds}
     folder = flatten(run.config).get("alg.policy.args.critic_from")
     earlier = {} if folder is None else spending(critic := read_run(folder), [len(critic.iterations)])
     return {
         name: [sum(values[:epoch]) + sum(earlier.get(name, [0.0])) for epoch in epochs]
         for name, values in spent.items()
     }
-
-
-def _seconds(run: Run) -> list[float]:
-    columns = [run.column(key) for key in _TIMES]
-    return [sum(value for value in values if not math.isnan(value)) for values in zip(*columns, strict=True)]
 
 
 def origin(folder: Path) -> dict[str, Any]:

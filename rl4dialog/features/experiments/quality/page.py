@@ -150,7 +150,10 @@ def _fewest_tokens(outcomes: Outcomes) -> float:
 def _means(plan: QualityPlan, metrics: Sequence[Mapping[str, float]]) -> dict[str, str]:
     """Cells of the plan's metrics, by column."""
     known = {key: [each[key] for each in metrics if key in each] for key in plan.metrics}
-    return {label: _number(_mean(known[key])) for key, label in plan.metrics.items()}
+    return {
+        label: _number(sum(known[key]) / len(known[key]) if known[key] else math.nan)
+        for key, label in plan.metrics.items()
+    }
 
 
 def _median_of_reached(tokens: Sequence[float]) -> str:
@@ -284,7 +287,3 @@ def _number(value: float) -> str:
 
 def _whole(value: float) -> str:
     return "n/a" if math.isnan(value) else f"{value:,.0f}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else math.nan

@@ -93,7 +93,7 @@ class Study:
 
     def report(self, trial: Trial, iteration: int, value: float) -> bool:
         handle = self._handles[trial.name]
-        if iteration in self._frozen(handle.number).intermediate_values:
+        if iteration in self._study.get_trials(deepcopy=False)[handle.number].intermediate_values:
             return False
         handle.report(value, iteration)
         return bool(handle.should_prune())
@@ -159,7 +159,7 @@ class Study:
             name = _name(frozen.number)
             if name in self._handles or name in self._failed or not self._lock(name):
                 continue
-            if self._frozen(frozen.number).state.name == "RUNNING":
+            if self._study.get_trials(deepcopy=False)[frozen.number].state.name == "RUNNING":
                 self._handles[name] = self._optuna.trial.Trial(self._study, frozen._trial_id)
                 self._handles[name].set_user_attr("error", None)
                 return Trial(name, self._texts(frozen.params))
@@ -207,9 +207,6 @@ class Study:
         """Values as YAML texts, in the order of the dimensions; those of a trial that never started are missing."""
         given = [d.key for d in self._dimensions if d.key in parameters]
         return {key: value if isinstance(value := parameters[key], str) else repr(value) for key in given}
-
-    def _frozen(self, number: int) -> Any:
-        return self._study.get_trials(deepcopy=False)[number]
 
 
 def _cut_part_of_line(journal: Path, lock: Any) -> None:
