@@ -50,7 +50,7 @@ _OUTPUT = output_option("output .jsonl file; an existing one is replaced")
 )
 def select(args: Namespace) -> None:
     from rl4dialog.core.feedback import write_queue
-    from rl4dialog.inference.queue_selection import check_strategy, generate_candidates, select, size_of
+    from rl4dialog.features.feedback.queue_selection import check_strategy, generate_candidates, select, size_of
     from rl4dialog.scores.reward_models import load_reward_model
 
     fewest, is_whole = size_of(args.unit), args.unit == "conversation"
@@ -82,9 +82,8 @@ def select(args: Namespace) -> None:
 )
 def improve(args: Namespace) -> None:
     from rl4dialog.core.config import text_config
-    from rl4dialog.inference.improvement import improve, make_plan, plan_text
+    from rl4dialog.features.feedback.improvement import improve, make_plan, plan_text
     from rl4dialog.inference.loading import read_run_config
-    from rl4dialog.inference.model_comparison import compare_models
 
     folder = Path(args.run_path).expanduser().absolute()
     feedback = (args.feedback or folder / "feedback.jsonl").expanduser()
@@ -93,7 +92,7 @@ def improve(args: Namespace) -> None:
     plan = make_plan(folder, config, feedback, output, args.force, args.overrides)
     print(plan_text(plan), flush=True)
     if not args.dry_run:
-        print(f"\nReport: {improve(plan, compare_models)}")
+        print(f"\nReport: {improve(plan)}")
 
 
 @command(option("--feedback", "feedback file of rl4dialog chat or rl4dialog ui", type=Path, required=True), _OUTPUT)

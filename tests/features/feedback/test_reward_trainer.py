@@ -8,9 +8,9 @@ import torch
 from tiny import WORDS, make_tokenizer
 from transformers import GPT2Config, GPT2ForSequenceClassification, TrainingArguments
 
+from rl4dialog.features.feedback.models import RewardEnsemble, RewardModelTrainer, pad_judged
 from rl4dialog.functional.losses import RewardModelLoss
 from rl4dialog.training.resumable_trainer import run_trainer
-from rl4dialog.training.reward_model.models import RewardEnsemble, RewardModelTrainer, pad_judged
 
 CENTER_COEF = 0.05
 STEPS = {

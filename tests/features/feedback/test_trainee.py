@@ -8,12 +8,13 @@ from feedback_files import mixed_feedback, preference, rating, write_feedback
 from reward_models import make_config
 from runs import complete_run, lines, run_folder
 
-from rl4dialog.core.config import RewardModelConfig, parse_config
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.judged_texts import RatedDialogues, judged_texts
+from rl4dialog.features.feedback.config import RewardModelConfig
+from rl4dialog.features.feedback.models import build_judgements, loss_of
 from rl4dialog.runs.report.pages import write_report_or_warn
 from rl4dialog.scores.reward_models import LearnedRewardMetric, load_reward_model
-from rl4dialog.training.reward_model.models import build_judgements, loss_of
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,10 @@ import torch
 from reward_models import TEXTS, make_config
 from two_processes import in_two_processes
 
-from rl4dialog.core.config import RewardModelConfig, parse_config
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.types import Sample
-from rl4dialog.functional.losses import RewardModelLoss
-from rl4dialog.scores.classifiers import SequenceClassifier
-from rl4dialog.training.resumable_trainer import run_trainer
-from rl4dialog.training.reward_model.models import (
+from rl4dialog.features.feedback.config import RewardModelConfig
+from rl4dialog.features.feedback.models import (
     RewardEnsemble,
     RewardModelTrainer,
     agreement,
@@ -27,6 +25,9 @@ from rl4dialog.training.reward_model.models import (
     encode_judged,
     pad_judged,
 )
+from rl4dialog.functional.losses import RewardModelLoss
+from rl4dialog.scores.classifiers import SequenceClassifier
+from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.supervised import build_training_arguments
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 

@@ -10,7 +10,7 @@ import copy
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from rl4dialog.core.types import is_number
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.ratings import read_latest
+from rl4dialog.features.feedback.model_comparison import compare_models
 from rl4dialog.functional.statistics import Interval, wilson_interval
 from rl4dialog.runs.provenance import config_folder
 from rl4dialog.runs.reading import read_undamaged
@@ -339,7 +340,6 @@ def _learning_rate(config: TextConfig) -> float:
 
 
 STATE_FILE = "improve.json"
-Compare = Callable[[TextConfig, Path, Path, dict[str, object] | None, Path], None]
 """Compares two models: takes the config of the evaluations, the folders of both models, the arguments of the datapool
 of corrections (``None`` if there are none), and the run folder to write.
 """
@@ -539,7 +539,7 @@ def _check_same_config(stage: Stage) -> None:
         raise ConfigError(f"the stage {stage.name} was started with another config: {first}. {cure}")
 
 
-def improve(plan: Plan, compare: Compare) -> Path:
+def improve(plan: Plan) -> Path:
     """Run what a plan has left to do, compare the models before and after, and write the report; returns its path."""
     write_files(plan)
     verdict: Verdict | None = None
@@ -553,7 +553,7 @@ def improve(plan: Plan, compare: Compare) -> Path:
                 why = f"the reward model ranks {verdict}, which is no better than a coin, and there are no corrections"
                 cure = "collect more votes, or pass --force to run PPO anyway"
                 raise ConfigError(f"{why}, so nothing can be learned; {cure}")
-            _compare(plan, stage, learned, compare)
+            _compare(plan, stage, learned)
             continue
         train_stage(stage)
         if stage.name == REWARD_MODEL:
@@ -576,13 +576,13 @@ def train_stage(stage: Stage) -> None:
         raise RunFolderError(f"the stage {stage.name} failed ({ended(code)}); rerun the command to continue")
 
 
-def _compare(plan: Plan, stage: Stage, learned: str, compare: Compare) -> None:
+def _compare(plan: Plan, stage: Stage, learned: str) -> None:
     assert isinstance(stage.config, TextConfig)
     improvable = plan.improvable
     corrections = improvable.corrections if plan.votes.n_corrections else None
     if not is_complete(stage.folder):
         say(f"Stage {stage.name}")
-    compare(stage.config, Path(improvable.model()), Path(improvable.model(learned)), corrections, stage.folder)
+    compare_models(stage.config, Path(improvable.model()), Path(improvable.model(learned)), corrections, stage.folder)
 
 
 def _facts(plan: Plan, verdict: Verdict | None, learned: str | None) -> dict[str, str]:

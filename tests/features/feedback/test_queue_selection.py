@@ -11,7 +11,7 @@ from rl4dialog.core.feedback import read_queue
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.data.dialogue_text import replied
 from rl4dialog.data.ratings import judged_dialogue
-from rl4dialog.inference.queue_selection import STRATEGIES, check_strategy, select
+from rl4dialog.features.feedback.queue_selection import STRATEGIES, check_strategy, select
 from rl4dialog.scores.reward_models import RewardModel, load_reward_model
 
 

@@ -16,13 +16,13 @@ from torch import Tensor, cat, nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.core.config import RewardModelConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.judged_texts import N_WORDS_OF_WORSE, RATING, JudgedTexts, is_comparison, judged_texts, meta_data_of
 from rl4dialog.data.pool import SPLITS, Data, TextGenPool
+from rl4dialog.features.feedback.config import RewardModelConfig
 from rl4dialog.functional.losses import RatingLoss, RewardModelLoss
 from rl4dialog.functional.statistics import spearman
 from rl4dialog.policies.models import embedding_rows
@@ -30,7 +30,9 @@ from rl4dialog.policies.saving import load_language_model_weights, weights_hash
 from rl4dialog.scores.classifiers import class_logits, max_tokens
 from rl4dialog.scores.reward_models import member_folder
 from rl4dialog.text.tokenizer import build_tokenizer
+from rl4dialog.training.building.components import check_epochs, check_pool
 from rl4dialog.training.building.texts import build_pool
+from rl4dialog.training.plan import Rows
 from rl4dialog.training.resumable_trainer import ResumableTrainer
 from rl4dialog.training.tiny_bert import TINY_BERT, TINY_BERT_CLS, tiny_bert, tiny_bert_cls, train_tokenizer
 
@@ -298,14 +300,16 @@ def loss_of(config: RewardModelConfig, data: Data) -> RewardModelLoss:
     return RewardModelLoss(config.alg.rating_loss or by_default, config.alg.rating_weight, config.alg.center_coef)
 
 
-def check_model_names(config: RewardModelConfig) -> None:
-    """Check that model and tokenizer fit."""
+def check_reward_model(config: RewardModelConfig) -> None:
+    """Check the datapool and the training arguments, and that model and tokenizer fit."""
+    check_pool(config.datapool, for_reward_model=True)
     names = {"alg.model_name": config.alg.model_name, "tokenizer.model_name": config.tokenizer.model_name}
     for key, name in names.items():
         if has_random_weights(name) and name not in _BUILT_IN:
             raise ConfigError(f"{key}: {name} cannot be a reward model; built-in ones are {', '.join(_BUILT_IN)}")
     if (found := [name for name in _BUILT_IN if name in names.values()]) and len(set(names.values())) > 1:
         raise ConfigError(f"alg.model_name and tokenizer.model_name must both be {found[0]}, or neither")
+    check_epochs(config, config.alg.training_args, config.alg.training_args)
 
 
 def build_reward_model_tokenizer(config: RewardModelConfig, data: Data) -> PreTrainedTokenizerBase:
@@ -358,3 +362,24 @@ def build_reward_model(
         raise ModelError(f"{sizes}; tokenizer.model_name and alg.model_name do not match")
     model.config.pad_token_id = tokenizer.pad_token_id
     return model
+
+
+def reward_model_rows(config: RewardModelConfig) -> Rows:
+    data, tokenizer, max_length = build_judgements(config)
+    pool = data.pools["train"]
+    assert isinstance(pool, JudgedTexts)
+    if pool.ratings:
+        scale = "several scales" if pool.scale is None else f"{pool.scale[0]:g} to {pool.scale[1]:g}"
+        yield "ratings", f"{', '.join(pool.ratings)} of each {pool.unit}, {scale}"
+    for split, each in data.pools.items():
+        n_compared = sum(is_comparison(sample) for sample, _ in each)
+        yield f"{split} samples", f"{len(each):,}" + (f", {n_compared:,} comparisons" if n_compared else "")
+    loss = loss_of(config, data)
+    if pool.ratings:
+        yield "loss of ratings", loss.rating_loss
+    examples = encode_judged(data.samples("train"), tokenizer, max_length)
+    lengths = [len(ids) for each in examples for ids in (each["input_ids"], each.get("worse_ids", ()))]
+    yield "longest text", f"{max(lengths)} tokens, at most {max_length}"
+    if config.alg.ensemble > 1:
+        yield "models", f"{config.alg.ensemble}, trained together"
+    yield "epochs", f"{config.n_iters}"

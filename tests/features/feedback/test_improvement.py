@@ -7,7 +7,7 @@ from runs import make_config
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
-from rl4dialog.inference.improvement import (
+from rl4dialog.features.feedback.improvement import (
     Improvable,
     Verdict,
     Votes,

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from rl4dialog.core.config import RewardModelConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_text import FORMAT
 from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_comparison, judged_texts, meta_data_of
+from rl4dialog.features.feedback import models
+from rl4dialog.features.feedback.config import RewardModelConfig
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.scores.reward_models import RewardModelCard, deviations, member_scores
@@ -23,7 +24,6 @@ from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.epoch_trainee import EpochTrainee
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.resumable_trainer import run_trainer
-from rl4dialog.training.reward_model import models
 from rl4dialog.training.supervised import finite_loss
 
 
