@@ -34,9 +34,9 @@ def test_code_is_that_of_the_lines_that_are_named(stale, tmp_path):
 def test_api_has_signature_arguments_and_members_of_the_source(tmp_path):
     page = tmp_path / "page.md"
     names = ("core.types.Turn", "envs.text_generation.TextGenEnv", "rollouts.kl_controllers")
-    page.write_text("".join(f"<!-- api rl4dialog.{name} -->\nstale text\n" for name in names) + "<!-- end -->\n", "utf-8")
+    page.write_text("".join(f"<!-- api rl4dialog.{name} -->\nstale\n" for name in names) + "<!-- end -->\n", "utf-8")
     turn, env, module = filled(page).split("<!-- api ")[1:]
-    assert "stale text" not in turn + env + module
+    assert "stale" not in turn + env + module
     assert "    speaker: int,\n" in turn and "\n- `text`: The utterance, without markup.\n" in turn
     assert "\nSubclass of `gym.Env`.\n" in env and "\n- `vocab_size`: V, the number of rows" in env
     assert "### `step`\n\n```python\nstep(action: int) -> tuple[" in env and "`_" not in env
