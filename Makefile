@@ -86,7 +86,7 @@ check: $(STAMP) ## Lint, format check and type check
 image: $(STAMP) ## Build the Docker image twice without Docker, run both, and compare the weights (root, Debian)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash docker/build_locally.sh
 
-reference: $(STAMP) ## Write the generated pages of the documentation: components, YAML keys, commands
+reference: $(STAMP) ## Write what is generated in the documentation: components, YAML keys, commands, examples, API
 	$(BIN)/python scripts/reference_pages.py
 
 docs: $(STAMP) ## Build the documentation into site/; a link that leads nowhere is an error
