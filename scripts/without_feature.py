@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 import script
@@ -30,15 +30,14 @@ def all_that_need(name: str) -> set[str]:
     return needing
 
 
-def all_of(names: Collection[str], files: Iterable[str]) -> set[str]:
-    """Scripts, benchmarks and examples that import one of these features, or a benchmark that does."""
-    places = ("scripts/", "benchmarks/", "docs/")
-    texts = {each: (ROOT / each).read_text(encoding="utf-8") for each in files if each.startswith(places)}
-    found, wanted = set[str](), rf"rl4dialog\.features\.({'|'.join(names)})\b"
-    while more := {each for each, text in texts.items() if re.search(wanted, text, re.MULTILINE)} - found:
-        found |= more
-        wanted = rf"^from benchmarks\.({'|'.join(Path(each).stem for each in found)}) import"
-    return found
+def is_of(file: str, names: Collection[str]) -> bool:
+    """Whether a script, benchmark or example imports one of these features, itself or in a benchmark."""
+    if not file.endswith(".py") or not file.startswith(("scripts/", "benchmarks/", "docs/")):
+        return False
+    text = (ROOT / file).read_text(encoding="utf-8")
+    of_benchmarks = re.findall(r"from benchmarks\.(\w+) import", text)
+    found = any(f"rl4dialog.features.{name}" in text for name in names)
+    return found or any(is_of(f"benchmarks/{each}.py", names) for each in of_benchmarks)
 
 
 def copy_without(name: str, output: Path) -> None:
@@ -61,7 +60,7 @@ def copy_without(name: str, output: Path) -> None:
     listing = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
     listed = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
     files = [file for file in listed if file and (ROOT / file).is_file()]
-    removed |= all_of(needing, [file for file in files if file.endswith(".py")])
+    removed |= {file for file in files if is_of(file, needing)}
     for file in files:
         if not any(file == each or file.startswith(f"{each}/") for each in removed):
             (output / file).parent.mkdir(parents=True, exist_ok=True)
