@@ -22,7 +22,6 @@ RECOMMENDED = {
     "small_talk/gpt2_ppo.yml": "one reply to each prompt; a tiny model, no network",
     "table_booking/smollm2_ppo.yml": "a chat model with LoRA, on a GPU or two CPU cores",
     "guess_what/llama_ppo.yml": "conversations with a partner, and a critic",
-    "ratings/small_talk.yml": "a reward model from ratings",
     **{name: purpose for feature in features().values() for name, purpose in feature.recommended.items()},
 }
 """Shipped configs to start from, by what for."""

@@ -15,5 +15,6 @@ FEATURE = Feature(
         "rl4dialog.training.reward_model.trainee": f"{__name__}.trainee",
     },
     configs=("benchmarks/human_ratings", "benchmarks/human_ratings.yml", "feedback", "ratings"),
+    recommended={"ratings/small_talk.yml": "a reward model from ratings"},
     page="feedback.md",
 )
