@@ -485,7 +485,7 @@ class RunConfig(OfAKind):
     :class:`~rl4dialog.inference.loading.Agent`.
     """
     conditions: ClassVar[str] = ""
-    """Function that returns own rows of ``training.building.conditions`` and their values, as ``"module:name"``."""
+    """Function that returns own rows of ``training.building.conditions`` and what they read, as ``"module:name"``."""
     checks: ClassVar[Sequence[str]] = ()
     """Own checks of the doctor, as ``"module:name"``."""
     not_logged: ClassVar[Sequence[str]] = ()
