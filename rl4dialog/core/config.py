@@ -44,8 +44,6 @@ from rl4dialog.core.run_format import config_of, naming_writer
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml, shipped_path
 
-TURN_GOALS = "turn_goals"
-"""Id of the environment whose agent chooses a goal for each of its turns."""
 DEFAULT_REPLY_LENGTH = 32
 """Maximum number of tokens per evaluation reply for a run without ``env``, if the config sets none."""
 
@@ -228,7 +226,7 @@ class OnPolicyConfig(PolicyRunConfig):
     trainee = "rl4dialog.training.policy_trainee:OnPolicyTrainee"
     check = "rl4dialog.training.building.components:check_on_policy"
     plan = "rl4dialog.training.plan:text_rows"
-    shipped = "small_talk/gpt2_{id}"
+    shipped = ("small_talk/gpt2_{id}",)
     has_rollouts = True
     alg: OnPolicyAlgConfig
     """Algorithm, KL penalty and policy."""
@@ -258,7 +256,7 @@ class OfflineConfig(PolicyRunConfig):
     trainee = "rl4dialog.training.policy_trainee:OfflineTrainee"
     check = "rl4dialog.training.building.components:check_offline"
     plan = "rl4dialog.training.plan:text_rows"
-    shipped = "random_walks/llama_{id}"
+    shipped = ("random_walks/llama_{id}",)
     has_rollouts = False
     not_logged = ("log_infos", "info_fns")
     alg: OfflineAlgConfig
@@ -288,7 +286,7 @@ class SupervisedConfig(TextConfig):
     trainee = "rl4dialog.training.epoch_trainee:SupervisedTrainee"
     check = "rl4dialog.training.building.components:check_supervised"
     plan = "rl4dialog.training.plan:text_rows"
-    shipped = "small_talk/gpt2_supervised"
+    shipped = ("small_talk/gpt2_supervised",)
     has_rollouts = False
     not_logged = ("log_infos", "info_fns", "conversations")
     alg: SupervisedAlgConfig
@@ -346,7 +344,7 @@ class RewardModelConfig(RunConfig):
     trainee = "rl4dialog.training.reward_model.trainee:RewardModelTrainee"
     check = "rl4dialog.training.building.components:check_reward_model"
     plan = "rl4dialog.training.plan:reward_model_rows"
-    shipped = "ratings/small_talk"
+    shipped = ("ratings/small_talk",)
     has_rollouts = False
     not_logged = ("log_infos", "info_fns", "conversations")
     alg: RewardModelAlgConfig
@@ -414,19 +412,17 @@ def is_of_text(id: str) -> bool:
 def start_from(id: str) -> str:
     """Advice to begin with a shipped config of an algorithm."""
     own = next((kind for kind in kinds()[1:] if kind.claims({"alg": {"id": id}})), None)
-    candidates = [
-        kind.shipped.format(id=id) for kind in kinds() if own in (None, kind) and (own or "{" in kind.shipped)
-    ]
-    paths = (Path(f"task_configs/{each}.yml") for each in candidates)
-    return f"start from {next((p for p in paths if shipped_path(p).exists()), 'task_configs/cart_pole/ppo.yml')}"
+    chosen = [kind for kind in kinds() if own in (None, kind) and (own or "{" in kind.shipped[0])]
+    paths = [Path(f"task_configs/{each.format(id=id)}.yml") for kind in chosen for each in kind.shipped]
+    return f"start from {next((p for p in paths if shipped_path(p).exists()), 'one in task_configs')}"
 
 
 def text_config(config: RunConfig) -> TextConfig:
     """The config, if the run trains a language model; otherwise an error."""
     if isinstance(config, TextConfig):
         return config
-    what = "trains no language model, which is needed here"
-    raise ConfigError(f"a run with {config.selection} {what}; {config.instead}")
+    what = f"a run with {config.selection} trains no language model, which is needed here"
+    raise ConfigError("; ".join(filter(None, (what, config.instead))))
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
@@ -463,9 +459,8 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
             cure = "docs/coming_from/openrl.md has a config for its dialogue task, and what each key is called here"
             raise ConfigError(f"{problem}; {cure}") from error
         problems = [_describe(problem, config) for problem in error.errors()]
-        of_text = {"tokenizer"} if id_of(config, "env") == TURN_GOALS else {"tokenizer", "datapool"}
-        if not is_text(config) and of_text & config.keys():
-            problems.append(f"language models are trained with env.id: {TEXT_GENERATION}, the default")
+        if hint := kind_of(config).hint(config):
+            problems.append(hint)
         if id_of(config, "env") is None and not {"tokenizer", "datapool"} & config.keys():
             problems.append(f"env.id is missing too, which means {TEXT_GENERATION}")
         raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(problems))) from error

@@ -474,8 +474,8 @@ class RunConfig(OfAKind):
     """Function that checks ids and arguments before anything is loaded, as ``"module:name"``."""
     plan: ClassVar[str]
     """Function that yields the rows of the plan, as ``"module:name"``."""
-    shipped: ClassVar[str]
-    """A shipped config of this kind, in which ``{id}`` is an algorithm."""
+    shipped: ClassVar[Sequence[str]]
+    """Shipped configs of this kind, the first of which that exists is a start. ``{id}`` is an algorithm."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
     agent: ClassVar[str] = ""
@@ -528,6 +528,11 @@ class RunConfig(OfAKind):
     def selection(self) -> str | None:
         """The key that selected this kind, with its value."""
         return self.selected_by({"alg": {"id": self.alg.id}, "env": {"id": getattr(self.env, "id", None)}})
+
+    @classmethod
+    def hint(cls, given: Mapping[str, Any]) -> str:
+        """What a config as written, which is not valid, may need instead."""
+        return ""
 
     @property
     def instead(self) -> str:

@@ -6,8 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from rl4dialog import catalog
-from rl4dialog.core.config import TURN_GOALS
-from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
+from rl4dialog.features.dialogue_acts.config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.tasks.turn_goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.conditions import Row
 
