@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def copy_without(name: str, output: Path) -> None:
         feature = features()[each]
         removed |= {f"rl4dialog/features/{each}", f"tests/features/{each}"}
         removed |= {f"task_configs/{config}" for config in feature.configs}
-        pages |= {feature.page} if feature.page else set()
+        pages |= {*feature.pages}
     removed |= {f"docs/{page}" for page in pages}
     listing = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
     for file in subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0"):
@@ -60,9 +61,14 @@ def copy_without(name: str, output: Path) -> None:
         if file and (ROOT / file).is_file() and not is_gone and not is_of(file, needing):
             (output / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / file, output / file)
-    contents = output / "mkdocs.yml"
-    lines = contents.read_text(encoding="utf-8").splitlines(keepends=True)
-    contents.write_text("".join(line for line in lines if not any(page in line for page in pages)), encoding="utf-8")
+    for name, words in (("mkdocs.yml", pages), ("pyproject.toml", {f"features/{each}/" for each in needing})):
+        lines = (output / name).read_text(encoding="utf-8").splitlines(keepends=True)
+        rest = "".join(line for line in lines if not any(word in line for word in words))
+        (output / name).write_text(rest, encoding="utf-8")
+    expected = output / "task_configs" / "expected.yml"
+    rows = re.split(r"^(?=\S)", expected.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    gone = tuple(each.removeprefix("task_configs/") for each in removed if each.startswith("task_configs/"))
+    expected.write_text("".join(row for row in rows if not row.startswith(gone)), encoding="utf-8")
     places = {"PYTHONPATH": os.pathsep.join([str(output), str(output / "scripts")])}
     subprocess.run([sys.executable, "scripts/reference_pages.py"], cwd=output, env={**os.environ, **places}, check=True)
 

@@ -24,7 +24,7 @@ RECOMMENDED = {
     "guess_what/llama_ppo.yml": "conversations with a partner, and a critic",
     "ratings/small_talk.yml": "a reward model from ratings",
     "comment_reply/llama_ilql.yml": "from logged replies with rewards",
-    **{name: purpose for each in features().values() for name, purpose in each.recommended.items()},
+    **{name: purpose for feature in features().values() for name, purpose in feature.recommended.items()},
 }
 """Shipped configs to start from, by what for."""
 

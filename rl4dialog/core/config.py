@@ -226,7 +226,8 @@ class OnPolicyConfig(PolicyRunConfig):
     trainee = "rl4dialog.training.policy_trainee:OnPolicyTrainee"
     check = "rl4dialog.training.building.components:check_on_policy"
     plan = "rl4dialog.training.plan:text_rows"
-    shipped = ("small_talk/gpt2_{id}",)
+    shipped = "small_talk/gpt2_{id}"
+    similar = "small_talk/gpt2_ppo"
     has_rollouts = True
     alg: OnPolicyAlgConfig
     """Algorithm, KL penalty and policy."""
@@ -256,7 +257,7 @@ class OfflineConfig(PolicyRunConfig):
     trainee = "rl4dialog.training.policy_trainee:OfflineTrainee"
     check = "rl4dialog.training.building.components:check_offline"
     plan = "rl4dialog.training.plan:text_rows"
-    shipped = ("random_walks/llama_{id}",)
+    shipped = "random_walks/llama_{id}"
     has_rollouts = False
     not_logged = ("log_infos", "info_fns")
     alg: OfflineAlgConfig
@@ -286,7 +287,7 @@ class SupervisedConfig(TextConfig):
     trainee = "rl4dialog.training.epoch_trainee:SupervisedTrainee"
     check = "rl4dialog.training.building.components:check_supervised"
     plan = "rl4dialog.training.plan:text_rows"
-    shipped = ("small_talk/gpt2_supervised",)
+    shipped = "small_talk/gpt2_supervised"
     has_rollouts = False
     not_logged = ("log_infos", "info_fns", "conversations")
     alg: SupervisedAlgConfig
@@ -344,7 +345,7 @@ class RewardModelConfig(RunConfig):
     trainee = "rl4dialog.training.reward_model.trainee:RewardModelTrainee"
     check = "rl4dialog.training.building.components:check_reward_model"
     plan = "rl4dialog.training.plan:reward_model_rows"
-    shipped = ("ratings/small_talk",)
+    shipped = "ratings/small_talk"
     has_rollouts = False
     not_logged = ("log_infos", "info_fns", "conversations")
     alg: RewardModelAlgConfig
@@ -412,9 +413,12 @@ def is_of_text(id: str) -> bool:
 def start_from(id: str) -> str:
     """Advice to begin with a shipped config of an algorithm."""
     own = next((kind for kind in kinds()[1:] if kind.claims({"alg": {"id": id}})), None)
-    chosen = [kind for kind in kinds() if own in (None, kind) and (own or "{" in kind.shipped[0])]
-    paths = [Path(f"task_configs/{each.format(id=id)}.yml") for kind in chosen for each in kind.shipped]
-    return f"start from {next((p for p in paths if shipped_path(p).exists()), 'one in task_configs')}"
+    candidates = [
+        kind.shipped.format(id=id) for kind in kinds() if own in (None, kind) and (own or "{" in kind.shipped)
+    ]
+    candidates += [kind.similar for kind in reversed(kinds()) if kind.similar]
+    paths = (Path(f"task_configs/{each}.yml") for each in candidates)
+    return f"start from {next(path for path in paths if shipped_path(path).exists())}"
 
 
 def text_config(config: RunConfig) -> TextConfig:

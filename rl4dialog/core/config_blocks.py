@@ -474,8 +474,10 @@ class RunConfig(OfAKind):
     """Function that checks ids and arguments before anything is loaded, as ``"module:name"``."""
     plan: ClassVar[str]
     """Function that yields the rows of the plan, as ``"module:name"``."""
-    shipped: ClassVar[Sequence[str]]
-    """Shipped configs of this kind, the first of which that exists is a start. ``{id}`` is an algorithm."""
+    shipped: ClassVar[str]
+    """A shipped config of this kind, in which ``{id}`` is an algorithm."""
+    similar: ClassVar[str] = ""
+    """The one for algorithms without a config of their own."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
     agent: ClassVar[str] = ""

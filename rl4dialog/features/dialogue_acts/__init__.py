@@ -35,5 +35,8 @@ FEATURE = Feature(
         *("get_acquainted/turn_goals_dqn.yml", "get_acquainted/turn_goals_lm_dqn.yml"),
     ),
     recommended={"town_guide/ppo.yml": "an agent for a task, with a simulated user"},
-    page="dialogue_acts.md",
+    page=(
+        *("dialogue_acts.md", "environments.md", "tasks_in_words.md", "families/turns.md"),
+        "coming_from/convlab2.md",
+    ),
 )

@@ -57,7 +57,8 @@ class TurnLevelConfig(RunConfig):
     trainee = "rl4dialog.features.dialogue_acts.trainee:TurnLevelTrainee"
     check = "rl4dialog.features.dialogue_acts.environments:check_turn_level"
     plan = "rl4dialog.features.dialogue_acts.environments:turn_level_rows"
-    shipped = ("town_guide/{id}", "cart_pole/ppo")
+    shipped = "town_guide/{id}"
+    similar = "cart_pole/ppo"
     has_rollouts = True
     not_logged = ("log_infos", "info_fns", "conversations")
     agent = "rl4dialog.features.dialogue_acts.agent:chosen_agent"

@@ -29,6 +29,7 @@ def talk_about_a_goal(tab):
     tab.wait_for(lambda: "Success: the goal is reached." in tab.one("#chat-0").text, "success")
 
 
+SYSTEMS = ["convlab2"]
 USED_PAGES = [(task_page, talk_about_a_goal)]
 LABELLED_PAGES = [(task_page, 3)]
 POOLS_WITHOUT_FILES = {"task_dialogues": {}}
