@@ -30,6 +30,7 @@ def talk_about_a_goal(tab):
 
 
 SYSTEMS = ["convlab2"]
+HARMLESS_ARGUMENTS = ["algorithm", "blocks", "ent_coef", "net_arch", "target_entropy"]
 USED_PAGES = [(task_page, talk_about_a_goal)]
 LABELLED_PAGES = [(task_page, 3)]
 POOLS_WITHOUT_FILES = {"task_dialogues": {}}
