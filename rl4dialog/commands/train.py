@@ -13,7 +13,17 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl4dialog.commands.options import CONFIG, TRUST, command, config_flags, flag, option, read_config, set_option
+from rl4dialog.commands.options import (
+    CONFIG,
+    MADE,
+    TRUST,
+    command,
+    config_flags,
+    flag,
+    option,
+    read_config,
+    set_option,
+)
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import keep_freed_memory, return_freed_memory
 
@@ -191,8 +201,10 @@ def print_next(root: Path, config: RunConfig) -> None:
     # As it can be typed here; make starts it by its path, from an environment that is not active.
     is_found = Path(sys.argv[0]).name != "rl4dialog" or shutil.which("rl4dialog")
     place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
-    chat = f"\n  {'rl4dialog' if is_found else sys.argv[0]} chat --run {shlex.quote(str(place))}"
-    print(f"Next:{'' if config.alg.id == 'reward_model' else chat}\n  open {place / REPORT_FILE} in a browser")
+    proposed = [each.name for each in MADE.values() if each.is_next and config.alg.id != "reward_model"]
+    program = "rl4dialog" if is_found else sys.argv[0]
+    commands = [f"  {program} {name} --run {shlex.quote(str(place))}" for name in proposed]
+    print("\n".join(["Next:", *commands, f"  open {place / REPORT_FILE} in a browser"]))
 
 
 def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None, overwrite: bool) -> None:

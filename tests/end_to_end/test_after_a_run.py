@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from feature_rows import rows_of_features
 from http_servers import Server, saying
 from pages import blocks
 from runs import SHORT, complete_run, make_config, run_folder, start_commands_here, write_config
@@ -139,7 +140,7 @@ def test_run_from_elsewhere_sends_no_key_without_trust(copied, tmp_path, monkeyp
             ["simulate", "--output", str(output)],
             ["generate", "--input", str(prompts), "--output", str(output)],
             ["select", "--output", str(output)],
-            *(["chat"], ["ui"], ["serve"], ["teach"]),
+            *([command] for command in rows_of_features("COMMANDS_FOR_A_RUN")),
             ["improve", "--feedback", str(tmp_path / "feedback.jsonl")],
             ["reproduce"],
         ):
@@ -384,3 +385,15 @@ def test_python_trains_and_returns_the_trained_policy(tmp_path):
     assert [run.generate("hello", seed=1)] == run.generate(["hello"], seed=1)
     with pytest.raises(RL4DialogError, match="trains no language model"):
         rl4dialog.train("task_configs/ratings/small_talk.yml", run=tmp_path / "project" / "other")
+
+
+def test_agent_chats_as_openrls_does(plain_run):
+    agent = rl4dialog.load_policy(plain_run)
+    assert agent.persona == "", "no prompt of the training has one"
+    history = []
+    for text in ("do you like tea ?", "tell me more ."):
+        reply = agent.chat(text, history)
+        assert isinstance(reply, str)
+        history += [text, reply]
+    prompt = "do you like tea ?<EOU>tell me more . <EOU>"  # context_size is 2
+    assert agent.chat("tell me more .", ["all", "do you like tea ?"], seed=3) == agent.generate([prompt], seed=3)[0]

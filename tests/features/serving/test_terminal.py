@@ -12,9 +12,9 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.serving.chat import Chat
-from rl4dialog.serving.teaching import Situation, Teaching
-from rl4dialog.serving.terminal import (
+from rl4dialog.features.serving.chat import Chat
+from rl4dialog.features.serving.teaching import Situation, Teaching
+from rl4dialog.features.serving.terminal import (
     TeachingTerminal,
     TerminalChat,
     console_reader,

@@ -14,16 +14,16 @@ from page_process import page_of, served_page, start_page
 from runs import make_config, write_config
 
 from rl4dialog import cli
-from rl4dialog.commands.options import compared_name, load_compared
 from rl4dialog.commands.parser import make_parser
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_feedback, write_queue
 from rl4dialog.core.untrusted import visible
 from rl4dialog.data.studies import Study
-from rl4dialog.serving.chat import Chat
-from rl4dialog.serving.chat_page import ChatPage
-from rl4dialog.serving.judging import JudgingPage, QueueJudging, StudyJudging, StudyPage
-from rl4dialog.serving.page import without_joiners
+from rl4dialog.features.serving.chat import Chat
+from rl4dialog.features.serving.chat_page import ChatPage
+from rl4dialog.features.serving.commands import compared_name, load_compared
+from rl4dialog.features.serving.judging import JudgingPage, QueueJudging, StudyJudging, StudyPage
+from rl4dialog.features.serving.page import without_joiners
 
 
 @pytest.fixture

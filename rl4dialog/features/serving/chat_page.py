@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.features.serving.chat import Chat, ChatState, Reply, Settings, samples, takes_persona
+from rl4dialog.features.serving.page import Bubble, Options, Page, Updates, Visit, browser_key, note_html, status_html
+from rl4dialog.features.serving.token_colours import QUANTITIES, Quantity, Scale, common_scale, tokens_html
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples, takes_persona
-from rl4dialog.serving.page import Bubble, Options, Page, Updates, Visit, browser_key, note_html, status_html
-from rl4dialog.serving.token_colours import QUANTITIES, Quantity, Scale, common_scale, tokens_html
 
 _NO_COLOUR = "none"
 _BETTER, _SAME, _BACK = "better", "same", "back"

@@ -1,4 +1,4 @@
-"""Talking to the model of a run: in the terminal, and from Python."""
+"""Talking to the model of a run."""
 
 import io
 import json
@@ -12,10 +12,10 @@ from runs import keep_registries, make_config, write_config
 import rl4dialog
 from rl4dialog import cli
 from rl4dialog.catalog import PartnerRegistry
-from rl4dialog.commands import talk as commands
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.untrusted import visible
-from rl4dialog.serving.chat import ChatAgent
+from rl4dialog.features.serving import commands
+from rl4dialog.features.serving.chat import ChatAgent
 
 
 @pytest.fixture
@@ -70,18 +70,6 @@ def test_reward_of_a_partner_is_not_that_of_a_chat(run, tmp_path, monkeypatch, c
         "  cannot compute outcome in this chat, which has no references and no partner: reward 'outcome' "
         "failed on sample 0: it comes from the partner of a conversation, and this reply has none\n"
     ) in printed
-
-
-def test_agent_chats_as_openrls_does(run):
-    agent = rl4dialog.load_policy(run)
-    assert agent.persona == "", "no prompt of the training has one"
-    history = []
-    for text in ("do you like tea ?", "tell me more ."):
-        reply = agent.chat(text, history)
-        assert isinstance(reply, str)
-        history += [text, reply]
-    prompt = "do you like tea ?<EOU>tell me more . <EOU>"  # context_size is 2
-    assert agent.chat("tell me more .", ["all", "do you like tea ?"], seed=3) == agent.generate([prompt], seed=3)[0]
 
 
 def test_streamed_reply_is_what_chat_says(run):

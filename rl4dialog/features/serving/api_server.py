@@ -27,10 +27,10 @@ from rl4dialog.core.registry import optional_module
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row, is_empty
+from rl4dialog.features.serving.chat import ChatAgent
+from rl4dialog.features.serving.server import Address, App, PageGuard
 from rl4dialog.policies.answering import PartialReply
 from rl4dialog.policies.generation import MIN_TEMPERATURE, NOT_IN_CONVERSATIONS, GenerationSettings
-from rl4dialog.serving.chat import ChatAgent
-from rl4dialog.serving.server import Address, App, PageGuard
 
 # A request with more characters per token of the longest prompt, and more at all, is refused before it is tokenized.
 _FAR_BEYOND, _SHORT = 64, 20_000

@@ -20,7 +20,7 @@ from rl4dialog.core.feedback import Feedback, QueuedReplies, append_feedback, in
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.ratings import latest
 from rl4dialog.data.studies import Study, item_of, rater_of
-from rl4dialog.serving.page import (
+from rl4dialog.features.serving.page import (
     Bubble,
     Options,
     Page,

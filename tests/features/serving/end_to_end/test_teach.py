@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from rl4dialog import cli, load_policy
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.judged_texts import FeedbackPool
+from rl4dialog.features.serving.teaching import build_teaching
 from rl4dialog.policies.saving import weights_hash
-from rl4dialog.serving.teaching import build_teaching
 
 GOALS = {
     "seed": 0,

@@ -28,14 +28,14 @@ from rl4dialog.data.dialogue_text import goal_in, persona_in, with_goal, without
 from rl4dialog.data.ratings import latest
 from rl4dialog.data.splits import shuffled
 from rl4dialog.envs.conversation import Conversation, ConversationRules
+from rl4dialog.features.serving.chat import ChatAgent
+from rl4dialog.features.serving.judging import Judging
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.partners.scripted import ReplayPartner
 from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
 from rl4dialog.policies.saving import save_language_model
 from rl4dialog.rollouts.conversing import partner_replies
 from rl4dialog.runs.run_folder import RunFolder
-from rl4dialog.serving.chat import ChatAgent
-from rl4dialog.serving.judging import Judging
 from rl4dialog.training.building.conversations import AnyPartner, build_partner
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.supervised import SupervisedExample, SupervisedLoss, build_examples

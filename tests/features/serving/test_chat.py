@@ -7,8 +7,8 @@ from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.ratings import latest
+from rl4dialog.features.serving.chat import Chat, ChatState, Settings
 from rl4dialog.scores.scoring import ReplyScores
-from rl4dialog.serving.chat import Chat, ChatState, Settings
 
 START = ChatState()
 
@@ -73,7 +73,7 @@ def test_beta_is_that_of_models_that_values_guide(tmp_path):
 
 
 def test_seed_gives_the_replies_of_the_terminal_and_others_to_the_second_model(tmp_path):
-    from rl4dialog.serving.terminal import TerminalChat
+    from rl4dialog.features.serving.terminal import TerminalChat
 
     first, second, of_terminal = Echo("a"), Echo("b"), Echo()
     chat = chat_with(tmp_path, first, second, seed=7)

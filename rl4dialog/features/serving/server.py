@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.serving.page import Page, load_gradio
+from rl4dialog.features.serving.page import Page, load_gradio
 
 MAX_BODY_BYTES = 2**20
 _MAX_READ_BYTES = 16 * MAX_BODY_BYTES  # of a request that is refused

@@ -18,8 +18,8 @@ from rl4dialog.core.feedback import (
 )
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.ratings import latest
-from rl4dialog.serving.judging import QueueJudging, StudyJudging, StudyPage
-from rl4dialog.serving.teaching import Situation, Teaching
+from rl4dialog.features.serving.judging import QueueJudging, StudyJudging, StudyPage
+from rl4dialog.features.serving.teaching import Situation, Teaching
 
 PAIRS = [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", "<a>"), JudgedReply("n", f"b {i}")]) for i in range(4)]
 WHOLE = QueuedReplies("w", ["hi", "oh", "why?"], [JudgedReply("m", "so")], is_conversation=True, answer="bye")

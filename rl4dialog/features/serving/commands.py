@@ -11,67 +11,84 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.commands.options import (
-    JUDGING,
     MODEL,
     POLICY,
     SEED,
     SPLITS,
-    address_of,
-    address_options,
+    Option,
     check_log,
     command,
-    compared_name,
-    feedback_file,
     flag,
     load_agent,
-    load_compared,
     load_for_players,
     load_model,
     model_name,
     option,
     output_option,
+    read_config,
     split_option,
-    warn_of_visitors,
-    write_verbatim,
 )
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.features import all_ids
+from rl4dialog.core.feedback import check_feedback_file
 from rl4dialog.core.files import is_run
 from rl4dialog.core.registry import import_object
 
 if TYPE_CHECKING:
     from rl4dialog.core.protocols import Player
+    from rl4dialog.features.serving.judging import Judging
+    from rl4dialog.features.serving.server import Address
+    from rl4dialog.features.serving.teaching import Teaching
     from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.serving.judging import Judging
-    from rl4dialog.serving.teaching import Teaching
 
 _N_EXAMPLES, _LONGEST_EXAMPLE = 3, 80  # messages to begin with, and their characters
 _ONE_REPLY = "The model was trained for one reply, not for a second turn"
 _SHOW_REWARD = flag("--show_reward", "print the reward of each reply and its parts")
+_JUDGING = (
+    option("--seed", "random seed of the replies", type=int),
+    option(
+        "--feedback",
+        "file for ratings and corrections (default: feedback.jsonl in the run or current folder)",
+        type=Path,
+    ),
+)
 _SITUATIONS = (
     option("--split", "split of the situations (default: train)", choices=SPLITS),
     option("--n", "number of situations (default: all of the split)", at_least=1),
 )
+_write = functools.partial(print, end="", flush=True)
 
 
-@command(*MODEL, POLICY, _SHOW_REWARD, *JUDGING)
+def _address_options(port: int) -> tuple[Option, ...]:
+    return (
+        option("--host", "address to listen on; 127.0.0.1 is local only", default="127.0.0.1"),
+        option(
+            "--allow_host",
+            "also answer to this host name, such as a proxy's; can be repeated",
+            action="append",
+            default=[],
+            metavar="NAME",
+        ),
+        option("--port", "port to listen on", default=port),
+    )
+
+
+@command(*MODEL, POLICY, _SHOW_REWARD, *_JUDGING)
 def chat(args: Namespace) -> None:
+    from rl4dialog.features.serving.chat import Chat, ChatAgent
+    from rl4dialog.features.serving.terminal import TerminalChat, console_reader
     from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.serving.chat import Chat, ChatAgent
-    from rl4dialog.serving.terminal import TerminalChat, console_reader
 
-    feedback, chosen = feedback_file(args), _load_for_chat(args)
-    read_line = console_reader(sys.stdin, write_verbatim)
+    feedback, chosen = _feedback_file(args), _load_for_chat(args)
+    read_line = console_reader(sys.stdin, _write)
     if isinstance(chosen, LoadedPolicy):
         models = [ChatAgent(chosen, model_name(args))]
         if _is_for_one_reply(chosen, _prompts(args.run_path)):
-            write_verbatim(
-                f"{_ONE_REPLY}: /reset begins anew, and docs/conversations.md shows how to train several turns.\n"
-            )
+            _write(f"{_ONE_REPLY}: /reset begins anew, and docs/conversations.md shows how to train several turns.\n")
         talk = Chat(models, feedback, args.seed, args.show_reward, show_tokens=False)
-        TerminalChat(talk, read_line, write_verbatim).run()
+        TerminalChat(talk, read_line, _write).run()
     else:
-        _about_task("terminal")(chosen(), read_line, write_verbatim).run()
+        _about_task("terminal")(chosen(), read_line, _write).run()
 
 
 @command(
@@ -88,13 +105,13 @@ def chat(args: Namespace) -> None:
     flag("--teach", "instead of a chat: accept, reject or correct replies, as in rl4dialog teach"),
     *_SITUATIONS,
     _SHOW_REWARD,
-    *JUDGING,
-    *address_options(7860),
+    *_JUDGING,
+    *_address_options(7860),
 )
 def ui(args: Namespace) -> None:
-    from rl4dialog.serving.judging import JudgingPage, StudyJudging, StudyPage
-    from rl4dialog.serving.page import load_gradio
-    from rl4dialog.serving.server import serve
+    from rl4dialog.features.serving.judging import JudgingPage, StudyJudging, StudyPage
+    from rl4dialog.features.serving.page import load_gradio
+    from rl4dialog.features.serving.server import serve
 
     if args.compare is None and args.compare_checkpoint is not None:
         raise ConfigError("--compare_checkpoint needs --compare")
@@ -106,29 +123,29 @@ def ui(args: Namespace) -> None:
     if not args.teach and (args.split, args.n) != (None, None):
         raise ConfigError("--split and --n select the situations of --teach, which is missing")
     # Check everything cheap before the models are loaded.
-    address = address_of(args)
+    address = _address_of(args)
     load_gradio()
     if args.queue is None and not args.teach:
-        serve(_chat_page(args), address, write_verbatim)
+        serve(_chat_page(args), address, _write)
         return
     judging = _judging(args)
     print(f"Judgements are appended to {judging.feedback}", file=sys.stderr)
     page = StudyPage(judging) if isinstance(judging, StudyJudging) else JudgingPage(judging)
-    serve(page, address, write_verbatim)
+    serve(page, address, _write)
     _print_what_to_do(judging, args)
 
 
 @command(
     *MODEL,
-    *JUDGING,
+    *_JUDGING,
     *_SITUATIONS,
     option("--learn_every", "learn in adapters after this number of corrections; /keep saves them", at_least=1),
 )
 def teach(args: Namespace) -> None:
-    from rl4dialog.serving.terminal import TeachingTerminal, console_reader
+    from rl4dialog.features.serving.terminal import TeachingTerminal, console_reader
 
     teaching = _load_teaching(args)
-    TeachingTerminal(teaching, console_reader(sys.stdin, write_verbatim), write_verbatim).run()
+    TeachingTerminal(teaching, console_reader(sys.stdin, _write), _write).run()
     _print_what_to_do(teaching, args)
 
 
@@ -141,9 +158,9 @@ def teach(args: Namespace) -> None:
     SEED,
 )
 def play(args: Namespace) -> None:
+    from rl4dialog.features.serving.terminal import ModelHints, play_in_terminal
     from rl4dialog.inference.loading import load_policy
     from rl4dialog.inference.simulation import chosen_player
-    from rl4dialog.serving.terminal import ModelHints, play_in_terminal
 
     check_log(args.output)
     run = load_for_players(args)
@@ -152,31 +169,31 @@ def play(args: Namespace) -> None:
         hint = ModelHints(load_policy(args.hint, trust=args.trust))
     elif args.hint is not None:
         hint = chosen_player(run, args.split, args.hint, "--hint {!r} is neither a run folder nor a player")()
-    play_in_terminal(run, hint, args.split, args.n, args.seed, args.output, write_verbatim)
+    play_in_terminal(run, hint, args.split, args.n, args.seed, args.output, _write)
 
 
 @command(
     *MODEL,
     option("--name", "name of the model in requests (default: that of its folder)"),
-    *address_options(8000),
+    *_address_options(8000),
     option("--api_key_env", "variable with the API key that requests must send (default: none)", metavar="VARIABLE"),
 )
 def serve(args: Namespace) -> None:
     from rl4dialog.core.http_requests import read_api_key
-    from rl4dialog.serving.api_server import load_server, serve_api
+    from rl4dialog.features.serving.api_server import load_server, serve_api
 
     # Check everything cheap before the model is loaded.
     load_server()
-    address = address_of(args)
+    address = _address_of(args)
     api_key = None if args.api_key_env is None else read_api_key(args.api_key_env, "--api_key_env")
 
-    from rl4dialog.serving.chat import ChatAgent
+    from rl4dialog.features.serving.chat import ChatAgent
 
     model = ChatAgent(load_model(args), model_name(args))
     if api_key is None:
-        warn_of_visitors(args, "use the model; --api_key_env requires a key.")
+        _warn_of_visitors(args, "use the model; --api_key_env requires a key.")
     name = args.name or Path(args.run_path or args.model).expanduser().resolve().name
-    serve_api(model, name, address, write_verbatim, api_key)
+    serve_api(model, name, address, _write, api_key)
 
 
 def _load_for_chat(args: Namespace) -> LoadedPolicy | Callable[[], Any]:
@@ -200,23 +217,41 @@ def _about_task(part: str) -> Any:
 
 
 def _chat_page(args: Namespace) -> Any:
+    from rl4dialog.features.serving.chat import Chat, ChatAgent
+    from rl4dialog.features.serving.chat_page import ChatPage
     from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.serving.chat import Chat, ChatAgent
-    from rl4dialog.serving.chat_page import ChatPage
 
-    feedback, chosen = feedback_file(args), _load_for_chat(args)
+    feedback, chosen = _feedback_file(args), _load_for_chat(args)
     if not isinstance(chosen, LoadedPolicy):
-        warn_of_visitors(args, "chat with the agent.")
+        _warn_of_visitors(args, "chat with the agent.")
         return _about_task("page")(chosen)
     models = [ChatAgent(chosen, model_name(args))]
     if args.compare is not None:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
-    warn_of_visitors(args, "chat with the model and give feedback.")
+    _warn_of_visitors(args, "chat with the model and give feedback.")
     print(f"Judgements are appended to {feedback}", file=sys.stderr)
     prompts = _prompts(args.run_path)
     is_warned = args.compare is None and _is_for_one_reply(chosen, prompts)
     remark = f"{_ONE_REPLY}: the bin begins anew." if is_warned else ""
     return ChatPage(Chat(models, feedback, args.seed, args.show_reward), _beginnings(prompts), remark)
+
+
+def load_compared(args: Namespace) -> LoadedPolicy:
+    """Load the model that ``--compare`` selects: a run's, or any other model, with the config of the first one."""
+    from rl4dialog.inference.loading import LoadedPolicy, load_policy, read_run_config
+
+    folder = Path(args.compare).expanduser()
+    if is_run(folder):
+        return load_policy(folder, args.compare_checkpoint, args.trust)
+    if args.compare_checkpoint is not None:
+        raise ConfigError(f"--compare_checkpoint works only with a run, and {args.compare} is not a run folder")
+    run = args.run_path and Path(args.run_path).expanduser()
+    config = read_config(args) if run is None else read_run_config(run, trust=args.trust)
+    return LoadedPolicy(config, str(folder) if folder.exists() else args.compare)
+
+
+def compared_name(args: Namespace) -> str:
+    return model_name(Namespace(run_path=args.compare, checkpoint=args.compare_checkpoint))
 
 
 def _is_for_one_reply(model: LoadedPolicy, prompts: list[list[str]]) -> bool:
@@ -247,32 +282,32 @@ def _judging(args: Namespace) -> Judging[Any]:
     """What is judged on the page: a queue, or the replies of a model that is taught."""
     from rl4dialog.core.feedback import read_queue
     from rl4dialog.data.studies import read_study
-    from rl4dialog.serving.judging import QueueJudging, StudyJudging
+    from rl4dialog.features.serving.judging import QueueJudging, StudyJudging
 
     chosen = {**vars(args), "run": args.run_path}
     given = [name for name, value in chosen.items() if value is not None and value is not False]
     if args.teach:
         if others := [name for name in ("queue", "policy", "compare", "show_reward") if name in given]:
             raise ConfigError(f"--teach shows one reply of one model at a time; remove --{others[0]}")
-        warn_of_visitors(args, "let the model reply and give feedback.")
+        _warn_of_visitors(args, "let the model reply and give feedback.")
         return _load_teaching(args)
     for name in ("run", "model", "config_path", "policy", "compare", "checkpoint", "seed", "show_reward"):
         if name in given:
             raise ConfigError(f"--queue shows replies that are already written; remove --{name}")
-    warn_of_visitors(args, "see the replies and give feedback.")
+    _warn_of_visitors(args, "see the replies and give feedback.")
     queue = read_queue(args.queue)
     if args.study is None:
-        return QueueJudging(queue, feedback_file(args))
+        return QueueJudging(queue, _feedback_file(args))
     study = read_study(args.study)
     if study.raters_per_item == 1:
         print(f"{args.study}: with raters_per_item: 1, agreement between raters is undefined", file=sys.stderr)
-    return StudyJudging(study, queue, feedback_file(args, study.title))
+    return StudyJudging(study, queue, _feedback_file(args, study.title))
 
 
 def _load_teaching(args: Namespace) -> Teaching:
-    from rl4dialog.serving.teaching import build_teaching
+    from rl4dialog.features.serving.teaching import build_teaching
 
-    feedback = feedback_file(args)
+    feedback = _feedback_file(args)
     learn_every = vars(args).get("learn_every")
     model = load_model(args)
     return build_teaching(model, model_name(args), args.split or "train", args.n, feedback, args.seed, learn_every)
@@ -299,3 +334,25 @@ def _print_what_to_do(judging: Judging[Any], args: Namespace) -> None:
         print(f"  rl4dialog export-feedback --feedback {feedback} --output pairs.jsonl")
     if any(are_whole):
         print("  rl4dialog train with a reward model of conversations (docs/feedback.md, Whole conversations)")
+
+
+def _feedback_file(args: Namespace, study: str | None = None) -> Path:
+    """The feedback file given by ``--feedback``, or the default one."""
+    path: Path = (args.feedback or Path(args.run_path or ".") / "feedback.jsonl").expanduser()
+    check_feedback_file(path, study)
+    return path
+
+
+def _address_of(args: Namespace) -> Address:
+    """Where to listen, which is checked before a model is loaded."""
+    from rl4dialog.features.serving.server import Address
+
+    address = Address(args.host, args.port, args.allow_host)
+    address.check()
+    return address
+
+
+def _warn_of_visitors(args: Namespace, what: str) -> None:
+    """Say what others can do, if the address is not that of this machine only."""
+    if args.host not in ("127.0.0.1", "localhost", "::1"):
+        print(f"Anyone who can reach {args.host} can {what}", file=sys.stderr)

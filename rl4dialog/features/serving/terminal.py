@@ -26,11 +26,11 @@ from rl4dialog.core.types import AGENT
 from rl4dialog.core.untrusted import visible
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_text import persona_in, without_goal
+from rl4dialog.features.serving.chat import Chat, ChatState, Reply, Settings, samples, takes_persona
+from rl4dialog.features.serving.teaching import Teaching
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.simulation import WithoutModel, simulate_to_file
 from rl4dialog.rollouts.talk import Talk
-from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples, takes_persona
-from rl4dialog.serving.teaching import Teaching
 from rl4dialog.text.prompts import encode_reply
 from rl4dialog.text.tokenizer import UNKNOWN_TOKEN
 from rl4dialog.training.building.conversations import chosen_partners

@@ -16,9 +16,9 @@ from page_process import served_page
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.ratings import latest
-from rl4dialog.serving.chat import Chat
-from rl4dialog.serving.chat_page import ChatPage
-from rl4dialog.serving.page import (
+from rl4dialog.features.serving.chat import Chat
+from rl4dialog.features.serving.chat_page import ChatPage
+from rl4dialog.features.serving.page import (
     Sessions,
     browser_key,
     escaped,
@@ -29,7 +29,7 @@ from rl4dialog.serving.page import (
     status_html,
     without_joiners,
 )
-from rl4dialog.serving.server import MAX_BODY_BYTES, Address
+from rl4dialog.features.serving.server import MAX_BODY_BYTES, Address
 
 
 def served(models, feedback, allow_hosts=()):

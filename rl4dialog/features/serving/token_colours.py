@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rl4dialog.features.serving.page import escaped
 from rl4dialog.policies.generation import TokenDetails
-from rl4dialog.serving.page import escaped
 
 Colour = tuple[int, int, int]
 
