@@ -54,7 +54,7 @@ test-extras: ## Run the tests that need TRL, AgileRL, MLflow, Trackio or bitsand
 	$(EXTRAS)/bin/python -c 'import bitsandbytes, mlflow, trackio, trl'
 	AGILERL_FOLDER=$(CURDIR)/$(EXTRAS)/agilerl OMP_NUM_THREADS=1 \
 	    $(EXTRAS)/bin/python -m pytest --numprocesses auto -k 'trl or real_run or 8_bit or other_code' \
-	    tests/reference/test_trl.py tests/reference/test_reward_trainer.py tests/benchmarks/test_benchmark.py \
+	    tests/reference/test_trl.py tests/features/feedback/test_reward_trainer.py tests/benchmarks/test_benchmark.py \
 	    tests/unit/runs/test_experiment_trackers.py tests/invariants/test_memory_savers.py
 
 VLLM := .venv-vllm

@@ -31,11 +31,13 @@ def all_that_need(name: str) -> set[str]:
 
 
 def is_of(file: str, names: Collection[str]) -> bool:
-    """Whether a script, benchmark or example imports one of these features."""
+    """Whether a script, benchmark or example imports one of these features, itself or in a benchmark."""
     if not file.endswith(".py") or not file.startswith(("scripts/", "benchmarks/", "docs/")):
         return False
     text = (ROOT / file).read_text(encoding="utf-8")
-    return any(f"rl4dialog.features.{name}" in text for name in names)
+    of_benchmarks = re.findall(r"from benchmarks\.(\w+) import", text)
+    found = any(f"rl4dialog.features.{name}" in text for name in names)
+    return found or any(is_of(f"benchmarks/{each}.py", names) for each in of_benchmarks)
 
 
 def rest_of(page: Path, folder: str, removed: Collection[str]) -> str:

@@ -52,6 +52,8 @@ class Command:
     """Place in the short help; 0 for none."""
     is_next: bool = False
     """Whether it is proposed after training; it has ``--run``."""
+    is_resumable: bool = False
+    """Whether a rerun continues it, so that a signal is no failure at any moment."""
 
 
 def command(*options: Option, name: str = "") -> Callable[[Callable[[Namespace], int | None]], Command]:

@@ -480,6 +480,8 @@ class RunConfig(OfAKind):
     """The one for algorithms without a config of their own."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
+    can_talk: ClassVar[bool] = True
+    """Whether it can be talked to when it is complete."""
     agent: ClassVar[str] = ""
     """Function that loads what acts in a run without texts, as ``"module:name"``, see
     :class:`~rl4dialog.inference.loading.Agent`.

@@ -15,7 +15,6 @@ from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import (
     OfflineConfig,
     OnPolicyConfig,
-    RewardModelConfig,
     RunConfig,
     SupervisedConfig,
     TextConfig,
@@ -23,7 +22,6 @@ from rl4dialog.core.config import (
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.registry import import_object
-from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.vectorize import worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.generation import GenerationSettings
@@ -48,7 +46,6 @@ from rl4dialog.training.memory import (
     why_without_graphs,
 )
 from rl4dialog.training.policy_trainee import find_initial_critic
-from rl4dialog.training.reward_model.models import build_judgements, encode_judged, loss_of
 
 Rows = Iterator[tuple[str, str]]
 
@@ -224,24 +221,3 @@ def _offline_rows(config: OfflineConfig, parts: Assembly) -> Rows:
         n_outputs = 1 if policy.reranked else embedding_rows(parts.initial_model)
         n_head, n_heads = (n_hidden + 1) * width + (width + 1) * n_outputs, 2 * args["n_q_heads"]
         yield "parameters of the Q heads", f"{n_heads * n_head:,}: {n_heads} of {n_head:,}, lagging copies included"
-
-
-def reward_model_rows(config: RewardModelConfig) -> Rows:
-    data, tokenizer, max_length = build_judgements(config)
-    pool = data.pools["train"]
-    assert isinstance(pool, JudgedTexts)
-    if pool.ratings:
-        scale = "several scales" if pool.scale is None else f"{pool.scale[0]:g} to {pool.scale[1]:g}"
-        yield "ratings", f"{', '.join(pool.ratings)} of each {pool.unit}, {scale}"
-    for split, each in data.pools.items():
-        n_compared = sum(is_comparison(sample) for sample, _ in each)
-        yield f"{split} samples", f"{len(each):,}" + (f", {n_compared:,} comparisons" if n_compared else "")
-    loss = loss_of(config, data)
-    if pool.ratings:
-        yield "loss of ratings", loss.rating_loss
-    examples = encode_judged(data.samples("train"), tokenizer, max_length)
-    lengths = [len(ids) for each in examples for ids in (each["input_ids"], each.get("worse_ids", ()))]
-    yield "longest text", f"{max(lengths)} tokens, at most {max_length}"
-    if config.alg.ensemble > 1:
-        yield "models", f"{config.alg.ensemble}, trained together"
-    yield "epochs", f"{config.n_iters}"

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-import reward_models
 import torch
 from apart import Command, launched
 from fake_vllm_server import VLLMServer
+from feature_rows import rows_of_features
 from runs import changed, lines, make_config, supervised, write_config
 from safetensors.torch import load_file
 
@@ -330,17 +330,11 @@ def test_two_processes_talk_with_themselves_as_one(tmp_path, learns):
     assert_same_by_one_and(2, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("kind", "n_processes"), [("supervised", 2), pytest.param("reward_model", 4, marks=pytest.mark.long)]
-)
-def test_several_processes_train_in_epochs_as_one(tmp_path, kind, n_processes):
+@pytest.mark.parametrize(("config_of", "n_processes"), [(None, 2), *rows_of_features("TRAINED_IN_EPOCHS")])
+def test_several_processes_train_in_epochs_as_one(tmp_path, config_of, n_processes):
     """Batches of five examples, which no number of processes divides, and a last one of fewer."""
     args = {"num_train_epochs": 2, "per_device_train_batch_size": 5, "learning_rate": 1e-2, "adam_epsilon": 1e-5}
-    if kind == "supervised":
-        config = make_config(tmp_path, alg=supervised(**args))
-    else:
-        config = reward_models.make_config()
-        config["alg"] |= {"training_args": args, "ensemble": 2}
+    config = config_of(args) if config_of else make_config(tmp_path, alg=supervised(**args))
     for n in (1, n_processes):
         finished(tmp_path, config, n)
     folders = [tmp_path / "p" / f"by_{n}" for n in (1, n_processes)]

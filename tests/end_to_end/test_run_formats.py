@@ -75,8 +75,7 @@ def test_a_later_format_is_refused_wherever_a_run_is_read(unpacked, capsys):
         assert main(command) == 2
         said = capsys.readouterr().err
         assert "was written by rl4dialog 0.1.0" in said and refused in said
-    assert resume(run.name) == 2 and main(["reproduce", str(run)]) == 2
-    assert capsys.readouterr().err.count(refused) == 2
+    assert resume(run.name) == 2 and refused in capsys.readouterr().err
     assert refused in list_runs(run.parent)[0].state
 
 

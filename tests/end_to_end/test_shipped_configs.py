@@ -12,7 +12,7 @@ from runs import lines, trained_run
 from stand_in_data import write_original
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RewardModelConfig, TextConfig, kind_of
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, TextConfig, kind_of
 from rl4dialog.core.yaml_loader import load_yaml
 
 FOLDER = Path(__file__).parents[2] / "task_configs"
@@ -53,7 +53,7 @@ def tiny_model(name, folder):
 
 def smaller(config, path, data, outside):
     """A shipped config with a tiny model, few samples and short texts; ``outside`` replaces arguments by id."""
-    if kind_of(config) is RewardModelConfig:
+    if config["alg"]["id"] == "reward_model":
         unit = {"unit": "reply"} if config["datapool"]["id"] == "rated_dialogues" else {}
         config["datapool"]["args"] = {"dataset": "small_talk", "max_size": 8, **unit}
         config["alg"]["training_args"].update(max_steps=2, per_device_train_batch_size=2)

@@ -13,7 +13,6 @@ from rl4dialog import catalog
 from rl4dialog.core.config import (
     OfflineConfig,
     OnPolicyConfig,
-    RewardModelConfig,
     RunConfig,
     SupervisedConfig,
     TextConfig,
@@ -42,7 +41,6 @@ from rl4dialog.training.building.rewards import metrics_and_rewards
 from rl4dialog.training.building.switching import switch_algorithm
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.processes import refuse_deepspeed
-from rl4dialog.training.reward_model.models import check_model_names
 from rl4dialog.training.supervised import IGNORED_ARGS, check_training_args, warm_start_args
 
 
@@ -147,7 +145,8 @@ def check_components(config: RunConfig) -> None:
             vllm_backend.import_vllm(config.generation.tensor_parallel_size, config.generation.sleep)
 
 
-def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:
+def check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:
+    """Check a datapool and, if it is a mixture, its parts."""
     id, args, pool_class = pool.id, pool.args, catalog.DataPoolRegistry.resolve(pool.id)
     if "split" in args:
         raise ConfigError(f"{where}.args.split: every run reads all three splits; remove it")
@@ -164,11 +163,11 @@ def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_
             place = f"{where}.args.pools[{number}]"
             if catalog.DataPoolRegistry.takes(inner.id, "world"):
                 raise ConfigError(f"{place}.id: {inner.id} needs a task, so it cannot be part of a mixture")
-            _check_pool(inner, place, for_reward_model)
+            check_pool(inner, place, for_reward_model)
 
 
 def _check_text(config: TextConfig) -> None:
-    _check_pool(config.datapool)
+    check_pool(config.datapool)
     check_partner(config)
     if config.task is not None:
         catalog.TaskRegistry.check(config.task.id, config.task.args, "task.args")
@@ -187,20 +186,14 @@ def check_supervised(config: SupervisedConfig) -> None:
     _check_text(config)
     if config.lora is not None:
         check_settings(config.lora)
-    _check_epochs(config, config.training_args)
+    check_epochs(config, config.alg.training_args, config.training_args)
 
 
-def check_reward_model(config: RewardModelConfig) -> None:
-    _check_pool(config.datapool, for_reward_model=True)
-    check_model_names(config)
-    _check_epochs(config, config.alg.training_args)
-
-
-def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: dict[str, Any]) -> None:
-    """Check a run that transformers' `Trainer` trains."""
+def check_epochs(config: RunConfig, given: Mapping[str, Any], training_args: Mapping[str, Any]) -> None:
+    """Check a run that transformers' `Trainer` trains with the given ``alg.training_args``."""
     _check_between_epochs(config)
     check_training_args(training_args, "alg.training_args")
-    ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
+    ignored = [name for name in IGNORED_ARGS if name in given]
     config.warnings.extend(f"alg.training_args.{name} has no effect here and is ignored" for name in ignored)
 
 
