@@ -1,7 +1,8 @@
 """Fill the generated parts of pages: the code of examples, and the reference of Python objects from their source.
 
 A page names them in comments, ``<!-- from examples/my_reward.py:6:9 -->`` before a code block, and ``<!-- api
-rl4dialog.core.types.Sample -->``, whose text ends at the next comment. GitHub shows such a page as the site does.
+rl4dialog.core.types.Sample -->`` or ``<!-- features -->``, whose text ends at the next comment. GitHub shows such a
+page as the site does.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+from rl4dialog.core.features import features
 from rl4dialog.core.registry import as_markdown, explanation
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 _CODE = re.compile(r"^(<!-- from (\S+?)(?::(\d+):(\d*))? -->\n+```\w+\n)(.*?)^```$", re.DOTALL | re.MULTILINE)
 _API = re.compile(r"^(<!-- api (\S+) -->\n)(.*?)(?=^<!-- )", re.DOTALL | re.MULTILINE)
+_FEATURES = re.compile(r"^(<!-- features -->\n)(.*?)(?=^<!-- )", re.DOTALL | re.MULTILINE)
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises):\n((?:(?: {4}.*)?(?:\n|\Z))+)", re.MULTILINE)
 _ENTRY = re.compile(r"^    ([\w*.]+): ", re.MULTILINE)
 _TITLES = {"Args": "Arguments", "Attributes": "Attributes", "Raises": "Raises"}
@@ -28,13 +32,13 @@ _Documented = ast.ClassDef | _Function | ast.Module
 
 def filled(page: Path) -> str:
     """Text of a page with its generated parts as they should be."""
-    return _API.sub(_reference, _CODE.sub(_example, page.read_text(encoding="utf-8")))
+    return _FEATURES.sub(_features, _API.sub(_reference, _CODE.sub(_example, page.read_text(encoding="utf-8"))))
 
 
 def pages_with_parts() -> dict[str, Callable[[], str]]:
     """Pages that have generated parts, by path in ``docs/``, with what writes their text."""
     pages = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
-    found = [path for path, text in pages.items() if _CODE.search(text) or _API.search(text)]
+    found = [path for path, text in pages.items() if any(part.search(text) for part in (_CODE, _API, _FEATURES))]
     return {str(path.relative_to(DOCS)): lambda path=path: filled(path) for path in found}  # type: ignore[misc]
 
 
@@ -44,6 +48,27 @@ def _example(match: re.Match[str]) -> str:
         return match.group()
     lines = (DOCS / name).read_text(encoding="utf-8").splitlines(keepends=True)
     return head + "".join(lines[int(first or 1) - 1 : int(last) if last else None]) + "```"
+
+
+def _features(match: re.Match[str]) -> str:
+    """The two storeys as a drawing, and a table of the features."""
+    named = {name: "".join(f" → {need}" for need in each.needs) for name, each in features().items()}
+    upper = textwrap.wrap("    ".join(f"{name}{needs}" for name, needs in named.items()), 100, break_on_hyphens=False)
+    lower = [f"{name}/" for name in ("commands", "inference", "training", "runs", "algorithms", "rollouts", "partners")]
+    lower += [f"{name}/" for name in ("scores", "policies", "envs", "tasks", "data", "text", "functional", "core")]
+    rule = "─" * 110
+    drawn = [
+        "features/   " + "\n            ".join(upper),
+        rule,
+        "core        " + "\n            ".join(textwrap.wrap("   ".join(lower), 96)),
+    ]
+    rows = ["| feature | what it adds | commands | kinds of runs | page |", "|---|---|---|---|---|"]
+    for name, each in features().items():
+        commands = ", ".join(f"`{command}`" for group in each.command_texts.values() for command in group)
+        kinds = ", ".join(f"`{kind}`" for kind in each.ids.get("kind of run", {}))
+        page = f"[{each.pages[0].removesuffix('.md')}]({each.pages[0]})" if each.pages else ""
+        rows.append(f"| `{name}` | {each.about} | {commands} | {kinds} | {page} |")
+    return "\n".join([match[1], "```text", *drawn, "```", "", *rows, "", ""])
 
 
 def _reference(match: re.Match[str]) -> str:
