@@ -7,9 +7,8 @@ import count_storeys
 
 def test_docstrings_comments_imports_and_blank_lines_are_no_code(tmp_path):
     file = tmp_path / "module.py"
-    file.write_text(
-        '"""About\nit."""\n\nimport os\nfrom a import (\n    b,\n)\n\n# why\nX = [  # what\n    1,\n]\n\n\ndef f():\n    """It."""\n    return os\n'
-    )
+    head = '"""About\nit."""\n\nimport os\nfrom a import (\n    b,\n)\n\n# why\n'
+    file.write_text(head + 'X = [  # what\n    1,\n]\n\n\ndef f():\n    """It."""\n    return os\n')
     assert count_storeys.counted([file]) == (1, 17, 5)
 
 
