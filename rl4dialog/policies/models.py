@@ -34,6 +34,7 @@ _logger = logging.getLogger(__name__)
 _TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
 CACHED, CONTINUED, UNCACHED = (frozenset(_TABLE[kind].split()) for kind in ("cached", "continued", "uncached"))
 REFUSED: dict[str, str] = _TABLE["refused"]
+UNCAPTURED: dict[str, str] = _TABLE["uncaptured"]
 BUILTIN_MODELS: dict[str, dict[str, Any]] = _TABLE["builtin"]
 
 HIDES_PAD_TOKENS = "t5gemma"  # without a mask, its decoder treats pad tokens in a reply as padding

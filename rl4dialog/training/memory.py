@@ -27,7 +27,7 @@ from rl4dialog.functional.masks import FIXED_COST, SHARING_COST, length_groups, 
 from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.gradient_steps import checkpoint_layers
-from rl4dialog.policies.graph_sampler import eager_reason, power_of_two, refusal, wide_matrices
+from rl4dialog.policies.graph_sampler import eager_reason, power_of_two, refusal, uncaptured, wide_matrices
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import CACHED, UNCACHED, embedding_rows, language_model_without_weights
 from rl4dialog.text.prompts import encoder_of
@@ -174,6 +174,8 @@ def why_without_graphs(
     policy, device_type = policy_class(config), "cuda" if trains_on_gpu(args) else "cpu"
     of_model = policy.graph_refusal() or refusal(model.config, lengths.prompt + lengths.reply)
     settings = GenerationSettings.from_kwargs(config.own_generation_block.kwargs)
+    dtype = torch.bfloat16 if config.lora is not None and config.precision == "bf16" else model.dtype
+    of_model = of_model or uncaptured(model.config, dtype, device_type)
     return eager_reason(config.generation.backend, device_type, settings, of_model)
 
 
