@@ -84,17 +84,17 @@ def test_bootstrapped_conversations_are_named(tmp_path, bootstraps, expected):
     assert found["bootstrapped conversations"].startswith(expected)
 
 
-AUTO = {"generation__backend": "auto"}
+LOOP = {"generation__backend": "transformers"}
 SEQ2SEQ = {"alg__policy": {"id": "seq2seq_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-t5"}}}
 
 
 @pytest.mark.parametrize(
     ("on_gpu", "overrides", "expected"),
     [
-        (False, AUTO, "transformers, because graphs need a CUDA device"),
-        (True, AUTO, "graph"),
-        (True, {}, "transformers, because generation.backend is transformers"),
-        (True, AUTO | SEQ2SEQ, "transformers, because the cross-attention of an encoder-decoder is not captured"),
+        (False, {}, "transformers, because graphs need a CUDA device"),
+        (True, {}, "graph"),
+        (True, LOOP, "transformers, because generation.backend is transformers"),
+        (True, SEQ2SEQ, "transformers, because the cross-attention of an encoder-decoder is not captured"),
     ],
 )
 def test_sampler_is_named_with_the_reason(tmp_path, monkeypatch, on_gpu, overrides, expected):
