@@ -509,11 +509,10 @@ class LMActorCriticPolicy(BasePolicy):
             self.backend.generate_ahead(cast(Obs, self.obs_to_tensor(observations)[0]), *self._sampler({}))
 
     def weights_will_change(self) -> None:
-        """Notify the backend that its copy of the weights is outdated, and free memory for an update."""
+        """Notify the backend that its copy of the weights is outdated, and free memory of samplers for an update."""
         if self.backend is not None:
             self.backend.weights_will_change()
-        if (graphs := vars(self).get("_graph_sampler")) is not None:
-            graphs.release()
+        GraphSampler.release_all()
 
     def graph_gaps(self, replies: Replies) -> list[float]:
         """Log-probabilities of graphs minus those of training, at tokens of eight replies; empty without graphs.

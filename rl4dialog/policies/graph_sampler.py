@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +69,7 @@ class GraphSampler:
     """
 
     broken: ClassVar[str | None] = None  # why this process records no graph any more
+    _living: ClassVar[WeakSet[GraphSampler]] = WeakSet()
     _graphs: dict[_Key, Any]
     _pool: Any
 
@@ -92,8 +94,8 @@ class GraphSampler:
         self._drop_graphs()
         self._cast_weights: list[tuple[nn.Module, Tensor]] = []
         self._captures = model.device.type == "cuda"
-        # Small caches stay, with their graphs. The device decides, not what of it is free.
-        self._n_kept_bytes = torch.cuda.get_device_properties(model.device).total_memory // 16 if self._captures else 0
+        self._n_kept = -1  # bytes that stayed for the last update; -1 before the first one
+        self._living.add(self)
         self.is_busy = False  # whether a stream has begun and not ended: its tokens are in the only buffers
         self.was_used = False  # since the last update
 
@@ -330,13 +332,23 @@ class GraphSampler:
         self._buffers = None
         return None
 
-    def release(self) -> None:
-        """Before an update, free what takes much of a GPU's memory. The next call makes it again."""
+    @classmethod
+    def release_all(cls) -> None:
+        """Free memory of all samplers of this process, those of partners included, before an update."""
+        for sampler in [*cls._living]:
+            if not sampler.is_busy:
+                sampler._release()
+
+    def _release(self) -> None:
+        """Free what the update may need, with its graphs. The next call makes it again."""
         layers = [] if self._buffers is None else self._buffers.layers
         tensors = [each for pair in layers for each in pair] + [cast for _, cast in self._cast_weights]
-        if sum(tensor.nbytes for tensor in tensors) > self._n_kept_bytes:
-            self._buffers, self._cast_weights = None, []
+        n_bytes = sum(tensor.nbytes for tensor in tensors)
+        # What stayed for the last update may stay again. Before the first one, nobody knows how much it needs.
+        if n_bytes - max(self._n_kept, 0) > spare_bytes(self._device) // (8 if self._n_kept < 0 else 2):
+            self._buffers, self._cast_weights, n_bytes = None, [], 0
             self._drop_graphs()
+        self._n_kept = n_bytes
         if self._graphs:  # one graph after the other is compared again
             key = next(iter(self._graphs))
             self._graphs[key] = self._graphs.pop(key)
@@ -478,6 +490,14 @@ def wide_matrices(model: nn.Module, dtype: torch.dtype) -> list[nn.Linear | Conv
     """Modules whose weights autocast would cast to a narrower type in each pass."""
     matrices = [each for each in model.modules() if isinstance(each, nn.Linear | Conv1D)]
     return [each for each in matrices if each.weight.dtype != dtype]
+
+
+def spare_bytes(device: torch.device) -> int:
+    """Memory of a GPU that this process has never needed and could have; none of other devices."""
+    if device.type != "cuda":
+        return 0
+    unused = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    return unused - torch.cuda.max_memory_allocated(device)
 
 
 def power_of_two(n: int, at_least: int = 1) -> int:

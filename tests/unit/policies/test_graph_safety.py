@@ -8,6 +8,7 @@ import torch
 from tiny import make_env, make_llama, make_policy
 
 from rl4dialog.functional.masks import padded
+from rl4dialog.policies import graph_sampler
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.graph_sampler import GraphSampler, _View, uncaptured
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -23,13 +24,14 @@ def recorded(monkeypatch):
 
     def with_graphs(sampler, *args, **kwargs):
         init(sampler, *args, **kwargs)
-        sampler._captures, sampler._n_kept_bytes = True, 10**9
+        sampler._captures = True
 
     def captured(sampler, view, step):
         graphs.append(SimpleNamespace(replay=step))
         return graphs[-1]
 
     monkeypatch.setattr(GraphSampler, "broken", None)
+    monkeypatch.setattr(graph_sampler, "spare_bytes", lambda device: 10**9)
     monkeypatch.setattr(GraphSampler, "__init__", with_graphs)
     monkeypatch.setattr(GraphSampler, "_captured", captured)
     return graphs
