@@ -29,6 +29,7 @@ from rl4dialog.functional.distributed import reshard
 from rl4dialog.functional.log_probs import NEVER, scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
+from rl4dialog.policies.casts import cast_at_once
 from rl4dialog.policies.decoding import Decoder, Head, Obs, PromptCache, can_continue_prompts, tolerance
 from rl4dialog.policies.generation import (
     NOT_IN_CONVERSATIONS,
@@ -42,7 +43,7 @@ from rl4dialog.policies.generation import (
 from rl4dialog.policies.gradient_steps import (
     check_optimizer,
     checkpoint_layers,
-    layers_of,
+    compile_layers,
     with_defaults,
 )
 from rl4dialog.policies.gradient_steps import optimizer_class as find_optimizer
@@ -56,7 +57,7 @@ from rl4dialog.policies.graph_sampler import (
 )
 from rl4dialog.policies.heads import ValueBounds, ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
-from rl4dialog.policies.models import embedding_rows, ids_without_token
+from rl4dialog.policies.models import embedding_rows, ids_without_token, quiet
 from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -209,12 +210,13 @@ class LMActorCriticPolicy(BasePolicy):
         self._moves = (reference_decay, reference_every) if reference in ("ema", "reset") else None
         self._initial_weights: WeightCopy | None = None
         self.make_reference()
+        # A recomputed layer would cast again, and a compiled one knows its parameters.
+        self._casts_at_once = not (gradient_checkpointing or compile)
         if gradient_checkpointing:
             for trained in filter(None, (self._policy_model, self._value_head and self._value_head.trunk)):
                 checkpoint_layers(trained)
         if compile:
-            for layer in layers_of(self):
-                layer.compile()
+            compile_layers(self)
         self.optimizer_class = find_optimizer(optimizer_class)
         self.optimizer_kwargs = with_defaults(self.optimizer_class, optimizer_kwargs, weight_decay)
         self.sharded = False  # whether the processes share the weights
@@ -260,6 +262,7 @@ class LMActorCriticPolicy(BasePolicy):
     _without_token: Tensor | None
 
     def _build_models(self, model: PreTrainedModel) -> None:
+        quiet(model)
         self._policy_model = model
         copied = self.has_reference and self.lora is None
         self._reference_model = copy.deepcopy(model).requires_grad_(False) if copied else None
@@ -578,7 +581,10 @@ class LMActorCriticPolicy(BasePolicy):
 
     def _hidden_states(self, trunk: nn.Module, replies: Replies) -> Tensor:
         """Hidden states before the agent tokens, in the policy's precision. Shape (N, H)."""
-        with self._autocast():
+        casts: AbstractContextManager[None] = nullcontext()
+        if self._casts_at_once and self.precision == "bf16" and self.device.type == "cuda" and not self.sharded:
+            casts = cast_at_once(trunk, torch.bfloat16)
+        with self._autocast(), casts:
             return self._response_hidden(trunk, replies)
 
     def _policy_hidden(self, replies: Replies) -> Tensor:

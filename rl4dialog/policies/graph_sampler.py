@@ -16,8 +16,8 @@ same random state, and so must one graph's in each iteration; `disagreement` com
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -33,11 +33,11 @@ from transformers.cache_utils import (
     DynamicSlidingWindowLayer,
     LinearAttentionCacheLayerMixin,
 )
-from transformers.pytorch_utils import Conv1D
 
 from rl4dialog.core.errors import TrainingError
 from rl4dialog.functional.log_probs import scale_logits
 from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.casts import Place, in_place, tensors_at, wide_places
 from rl4dialog.policies.decoding import CausalDecoder, Head, decodes_the_same, tolerance
 from rl4dialog.policies.generation import (
     DIVERGED,
@@ -92,7 +92,8 @@ class GraphSampler:
         self._buffers: _Buffers | None = None
         self._addresses: list[int] = []
         self._drop_graphs()
-        self._cast_weights: list[tuple[nn.Module, Tensor]] = []
+        self._cast_places: list[Place] = []
+        self._casts: list[Tensor] = []
         self._captures = model.device.type == "cuda"
         self._n_kept = -1  # bytes that stayed for the last update; -1 before the first one
         self._living.add(self)
@@ -122,7 +123,7 @@ class GraphSampler:
             seed = torch.randint(2**62, (), device=self._device, generator=random)
             settings, n_rows = replace(settings, max_new_tokens=None), len(decoder.context)
             self._renew_casts()
-            with self._casts():
+            with self._with_casts():
                 hidden = decoder.next_hidden(None)
                 n_needed, size = decoder.mask.shape[1] + self._n_new, power_of_two(n_rows)
                 n_columns = min(power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, self._n_columns))
@@ -199,8 +200,9 @@ class GraphSampler:
     def _difference(self, view: _View, *ways: Callable[[], None]) -> str | None:
         """How the tokens of a step done in two ways differ, if by more than rounding; what the second one did stays."""
         restore, found = self._restoring(view), []
-        for way in ways:
-            restore()
+        for i, way in enumerate(ways):
+            if i:
+                restore()
             way()
             log_probs = view.numbers[0, view.rows, view.t - 1].where(view.rows < len(view.ids) - 1, 0.0)
             found.append((view.last_ids[:, 0].clone(), log_probs))
@@ -251,7 +253,7 @@ class GraphSampler:
         self._random = torch.Generator(self._device)  # the other may stay a part of the capture
 
     def _called(self, view: _View, settings: GenerationSettings) -> None:
-        with self._casts():
+        with self._with_casts():
             self._step(view, settings)
 
     def _drop_graphs(self) -> None:
@@ -271,11 +273,12 @@ class GraphSampler:
         return restore
 
     def _step(self, view: _View, settings: GenerationSettings) -> None:
-        mask, dtype = view.mask, self._model.dtype
-        if self._adds_mask:
+        mask, dtype, kind = view.mask, self._model.dtype, self._device.type
+        is_cast = torch.is_autocast_enabled(kind)
+        if self._adds_mask or kind == "cuda":  # where each layer would do it otherwise
+            dtype = torch.get_autocast_dtype(kind) if is_cast and not self._adds_mask else dtype
             mask = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
         # Weights are cast beforehand; a cache of other casts would outlive the capture.
-        is_cast, kind = torch.is_autocast_enabled(self._device.type), self._device.type
         with torch.autocast(kind, torch.get_autocast_dtype(kind), enabled=is_cast, cache_enabled=False):
             output = self._trunk(
                 input_ids=view.last_ids,
@@ -342,11 +345,11 @@ class GraphSampler:
     def _release(self) -> None:
         """Free what the update may need, with its graphs. The next call makes it again."""
         layers = [] if self._buffers is None else self._buffers.layers
-        tensors = [each for pair in layers for each in pair] + [cast for _, cast in self._cast_weights]
+        tensors = [each for pair in layers for each in pair] + self._casts
         n_bytes = sum(tensor.nbytes for tensor in tensors)
         # What stayed for the last update may stay again. Before the first one, nobody knows how much it needs.
         if n_bytes - max(self._n_kept, 0) > spare_bytes(self._device) // (8 if self._n_kept < 0 else 2):
-            self._buffers, self._cast_weights, n_bytes = None, [], 0
+            self._buffers, self._cast_places, self._casts, n_bytes = None, [], [], 0
             self._drop_graphs()
         self._n_kept = n_bytes
         if self._graphs:  # one graph after the other is compared again
@@ -359,23 +362,15 @@ class GraphSampler:
         if not torch.is_autocast_enabled(self._device.type):
             return
         dtype = torch.get_autocast_dtype(self._device.type)
-        if not self._cast_weights:
-            wide = wide_matrices(self._model, dtype)
-            self._cast_weights = [(each, torch.empty_like(each.weight, dtype=dtype)) for each in wide]
-        for module, cast in self._cast_weights:
-            cast.copy_(module.weight)  # type: ignore[arg-type]
+        if not self._casts:
+            self._cast_places = wide_places(self._model, dtype)
+            self._casts = [torch.empty_like(each, dtype=dtype) for each in tensors_at(self._cast_places)]
+        if self._casts:
+            torch._foreach_copy_(self._casts, tensors_at(self._cast_places))
 
-    @contextmanager
-    def _casts(self) -> Iterator[None]:
+    def _with_casts(self) -> AbstractContextManager[None]:
         """Let the model use the casts of its weights, with the same results as if autocast had made them."""
-        own = [module.weight for module, _ in self._cast_weights]
-        for module, cast in self._cast_weights:
-            module._parameters["weight"] = cast  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            for (module, _), weight in zip(self._cast_weights, own, strict=True):
-                module._parameters["weight"] = weight  # type: ignore[assignment]
+        return in_place(self._cast_places, self._casts)
 
 
 class _View:
@@ -434,6 +429,7 @@ class _Buffers:
         begin = self.first_reply_column - decoder.context.shape[1]
         self.context[:n_rows] = decoder.context[:, :1]
         self.context[:n_rows, begin : self.first_reply_column] = decoder.context
+        unread: list[Tensor] = []
         for i, layer in enumerate(decoder.cache.layers):
             read: Any = layer.keys, layer.values  # type: ignore[union-attr]
             if i == len(self.layers):
@@ -442,8 +438,8 @@ class _Buffers:
             keys, values = self.layers[i]
             keys[:n_rows, :, :n_read], values[:n_rows, :, :n_read] = read
             layer.keys = layer.values = None  # type: ignore[union-attr]  # its memory is for the layers that follow
-            # Masked, but a product of 0 and what was not a number would not be 0.
-            keys[:, :, n_read:n_columns], values[:, :, n_read:n_columns] = 0, 0
+            unread += [each[:, :, n_read:n_columns] for each in (keys, values)]
+        torch._foreach_zero_(unread)  # masked, but a product of 0 and what was not a number would not be 0
 
     def keep(self, replies: list[int], size: int) -> None:
         """Move the rows of these replies to the first ``size`` rows."""
@@ -484,12 +480,6 @@ class _FixedLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         return self._n_columns
-
-
-def wide_matrices(model: nn.Module, dtype: torch.dtype) -> list[nn.Linear | Conv1D]:
-    """Modules whose weights autocast would cast to a narrower type in each pass."""
-    matrices = [each for each in model.modules() if isinstance(each, nn.Linear | Conv1D)]
-    return [each for each in matrices if each.weight.dtype != dtype]
 
 
 def spare_bytes(device: torch.device) -> int:

@@ -24,10 +24,11 @@ from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import machine_mib, peak_resident_mib, resident_mib
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.functional.masks import FIXED_COST, SHARING_COST, length_groups, rows_per_pass
+from rl4dialog.policies.casts import tensors_at, wide_places
 from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.gradient_steps import checkpoint_layers
-from rl4dialog.policies.graph_sampler import eager_reason, power_of_two, refusal, uncaptured, wide_matrices
+from rl4dialog.policies.graph_sampler import eager_reason, power_of_two, refusal, uncaptured
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import CACHED, CONTINUED, UNCACHED, embedding_rows, language_model_without_weights
 from rl4dialog.text.prompts import encoder_of
@@ -254,7 +255,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     if has_graphs:
         n_places = power_of_two(n_envs)  # and in the graphs' pool, logits of a step before and after its filters
         kept = n_places * (_cache_bytes(model, lengths.prompt, lengths.reply, half) + 4 * _FLOAT * vocabulary)
-        kept += sum(2 * each.weight.numel() for each in wide_matrices(model, torch.bfloat16) if half)
+        kept += sum(2 * each.numel() for each in tensors_at(wide_places(model, torch.bfloat16)) if half)
         cache = kept
     else:
         cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply, half)
