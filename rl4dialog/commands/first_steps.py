@@ -78,7 +78,7 @@ def _possible() -> str:
     flag("--overwrite", "replace an existing file"),
 )
 def init(args: Namespace) -> None:
-    from rl4dialog.experiments.new_config import CHAT_MODEL, config_text, read_table, recipe_text, write_config
+    from rl4dialog.training.new_config import CHAT_MODEL, config_text, read_table, recipe_text, write_config
 
     data, model, output = args.data, args.model, str(args.output)
     if data is None and args.recipe is None:

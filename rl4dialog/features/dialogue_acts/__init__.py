@@ -12,6 +12,7 @@ _TASKS = (
 FEATURE = Feature(
     "turn-level runs, whose policy takes whole actions, and task-oriented dialogues in dialogue acts",
     ids=packaged_yaml(Path(__file__).with_name("catalog.yaml")),
+    needs=("serving",),
     moved={
         "rl4dialog.algorithms.turn_level.behaviour_cloning": f"{__name__}.algorithms.behaviour_cloning",
         "rl4dialog.algorithms.turn_level.gdpl": f"{__name__}.algorithms.gdpl",
@@ -32,5 +33,6 @@ FEATURE = Feature(
         "benchmarks/turn_goals.yml",
         *("get_acquainted/turn_goals_dqn.yml", "get_acquainted/turn_goals_lm_dqn.yml"),
     ),
+    recommended={"town_guide/ppo.yml": "an agent for a task, with a simulated user"},
     page="dialogue_acts.md",
 )
