@@ -93,7 +93,7 @@ class GraphSampler:
         self._addresses: list[int] = []
         self._drop_graphs()
         self._cast_places: list[Place] = []
-        self._casts: list[Tensor] = []
+        self._cast_weights: list[Tensor] = []
         self._captures = model.device.type == "cuda"
         self._n_kept = -1  # bytes that stayed for the last update; -1 before the first one
         self._living.add(self)
@@ -345,11 +345,11 @@ class GraphSampler:
     def _release(self) -> None:
         """Free what the update may need, with its graphs. The next call makes it again."""
         layers = [] if self._buffers is None else self._buffers.layers
-        tensors = [each for pair in layers for each in pair] + self._casts
+        tensors = [each for pair in layers for each in pair] + self._cast_weights
         n_bytes = sum(tensor.nbytes for tensor in tensors)
         # What stayed for the last update may stay again. Before the first one, nobody knows how much it needs.
         if n_bytes - max(self._n_kept, 0) > spare_bytes(self._device) // (8 if self._n_kept < 0 else 2):
-            self._buffers, self._cast_places, self._casts, n_bytes = None, [], [], 0
+            self._buffers, self._cast_places, self._cast_weights, n_bytes = None, [], [], 0
             self._drop_graphs()
         self._n_kept = n_bytes
         if self._graphs:  # one graph after the other is compared again
@@ -362,15 +362,15 @@ class GraphSampler:
         if not torch.is_autocast_enabled(self._device.type):
             return
         dtype = torch.get_autocast_dtype(self._device.type)
-        if not self._casts:
+        if not self._cast_weights:
             self._cast_places = wide_places(self._model, dtype)
-            self._casts = [torch.empty_like(each, dtype=dtype) for each in tensors_at(self._cast_places)]
-        if self._casts:
-            torch._foreach_copy_(self._casts, tensors_at(self._cast_places))
+            self._cast_weights = [torch.empty_like(each, dtype=dtype) for each in tensors_at(self._cast_places)]
+        if self._cast_weights:
+            torch._foreach_copy_(self._cast_weights, tensors_at(self._cast_places))
 
     def _with_casts(self) -> AbstractContextManager[None]:
         """Let the model use the casts of its weights, with the same results as if autocast had made them."""
-        return in_place(self._cast_places, self._casts)
+        return in_place(self._cast_places, self._cast_weights)
 
 
 class _View:

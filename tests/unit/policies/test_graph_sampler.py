@@ -156,11 +156,11 @@ def test_memory_is_freed_for_an_update_unless_there_is_more(tokenizer, monkeypat
     policy = policy_with_graphs(tokenizer, precision="bf16")
     expected = policy.generate(observation(), do_sample=False)
     sampler, cache = policy._graph_sampler, policy._graph_sampler._buffers
-    tensors = [each for pair in cache.layers for each in pair] + sampler._casts
+    tensors = [each for pair in cache.layers for each in pair] + sampler._cast_weights
     n_bytes = sum(tensor.nbytes for tensor in tensors)
     monkeypatch.setattr(graph_sampler, "spare_bytes", lambda device: 8 * n_bytes)
     policy.weights_will_change()
-    assert sampler._buffers is cache and sampler._casts
+    assert sampler._buffers is cache and sampler._cast_weights
     monkeypatch.setattr(graph_sampler, "spare_bytes", lambda device: 0)
     policy.weights_will_change()
     assert sampler._buffers is cache, "the last update had enough beside it"
@@ -169,7 +169,7 @@ def test_memory_is_freed_for_an_update_unless_there_is_more(tokenizer, monkeypat
     monkeypatch.setattr(graph_sampler, "spare_bytes", lambda device: 8 * n_bytes - 8)
     policy.weights_will_change()
     sampler = other._graph_sampler
-    assert sampler._buffers is None and not sampler._casts and not sampler._graphs
+    assert sampler._buffers is None and not sampler._cast_weights and not sampler._graphs
     other.generate(observation(), do_sample=False)
     monkeypatch.setattr(graph_sampler, "spare_bytes", lambda device: 2 * n_bytes)
     policy.weights_will_change()
