@@ -95,6 +95,9 @@ class ScriptedPolicy:
     def predict_sequence_values(self, batch):
         return batch.response_ids / 100
 
+    def graph_gaps(self, batch):
+        return []
+
     def reference_log_probs(self, batch):
         return -batch.response_ids / 40
 

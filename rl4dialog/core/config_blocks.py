@@ -362,10 +362,10 @@ GENERATION_OPTIONS = {
 
 
 class GenerationConfig(Block):
-    backend: Literal["auto", "graph", "transformers", "vllm", "vllm_server"] = "transformers"
-    """Backend that generates replies: ``transformers`` calls the model, ``graph`` replays one CUDA graph per token and
-    was never run on a GPU. ``auto`` is ``graph`` on a CUDA device where it is possible, else ``transformers``. ``vllm``
-    is vLLM in the process of the run, ``vllm_server`` a server that was started before.
+    backend: Literal["auto", "graph", "transformers", "vllm", "vllm_server"] = "auto"
+    """Backend that generates replies: ``transformers`` calls the model, ``graph`` replays one CUDA graph per token.
+    ``auto`` is ``graph`` on a CUDA device where it is possible, else ``transformers``. ``vllm`` is vLLM in the process
+    of the run, ``vllm_server`` a server that was started before.
     """
     gather_weights: bool = True
     """With FSDP: gather the whole model on every GPU while replies are generated. False gathers each layer for every

@@ -198,16 +198,18 @@ class Replies:
     def to(self, device: torch.device | str) -> Replies:
         """Copy to another device, all tensors of a type and shape at once."""
         device, known = torch.device(device), self._tensors()
-        if self.prompt_ids.device.type != "cpu" or device.type == "cpu":
+        if self.prompt_ids.device.type == device.type:
             return self._map(lambda _, tensor: tensor.to(device))
         alike: dict[Any, list[str]] = defaultdict(list)
         for name, tensor in known.items():
             alike[tensor.dtype, tensor.shape].append(name)
-        for names in alike.values():  # from main memory, so nothing waits for the copy
-            together = torch.stack([known[name] for name in names]).to(device, non_blocking=True)
+        is_read = device.type == "cpu"
+        for names in alike.values():  # from main memory, nothing waits for the copy
+            together = torch.stack([known[name] for name in names]).to(device, non_blocking=not is_read)
             known.update(zip(names, together, strict=True))
         moved = Replies(**known)
-        moved.on_host = self.on_host
+        if not is_read:
+            moved.on_host = self.on_host
         return moved
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.distributions import CategoricalDistribution
@@ -27,7 +29,8 @@ from rl4dialog.functional.distributed import reshard
 from rl4dialog.functional.log_probs import NEVER, scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
-from rl4dialog.policies.decoding import Decoder, Head, Obs, PromptCache, can_continue_prompts
+from rl4dialog.policies.casts import cast_at_once
+from rl4dialog.policies.decoding import Decoder, Head, Obs, PromptCache, can_continue_prompts, tolerance
 from rl4dialog.policies.generation import (
     NOT_IN_CONVERSATIONS,
     NOT_IN_ROLLOUTS,
@@ -40,14 +43,21 @@ from rl4dialog.policies.generation import (
 from rl4dialog.policies.gradient_steps import (
     check_optimizer,
     checkpoint_layers,
-    layers_of,
+    compile_layers,
     with_defaults,
 )
 from rl4dialog.policies.gradient_steps import optimizer_class as find_optimizer
-from rl4dialog.policies.graph_sampler import LOOK_EVERY, GraphSampler, eager_reason, refusal, static_cache_holds
+from rl4dialog.policies.graph_sampler import (
+    LOOK_EVERY,
+    GraphSampler,
+    eager_reason,
+    refusal,
+    static_cache_holds,
+    uncaptured,
+)
 from rl4dialog.policies.heads import ValueBounds, ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
-from rl4dialog.policies.models import embedding_rows, ids_without_token
+from rl4dialog.policies.models import embedding_rows, ids_without_token, quiet
 from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -75,6 +85,7 @@ _OTHER_ARGUMENTS = {
     ("evaluate_actions", "action_masks"): "obs and actions",
 }
 
+_logger = logging.getLogger(__name__)
 _PAGES = "See docs/your_own/policy.md, and docs/coming_from/rl4lms.md for policies of RL4LMs"
 
 
@@ -199,12 +210,13 @@ class LMActorCriticPolicy(BasePolicy):
         self._moves = (reference_decay, reference_every) if reference in ("ema", "reset") else None
         self._initial_weights: WeightCopy | None = None
         self.make_reference()
+        # A recomputed layer would cast again, and a compiled one knows its parameters.
+        self._casts_at_once = not (gradient_checkpointing or compile)
         if gradient_checkpointing:
             for trained in filter(None, (self._policy_model, self._value_head and self._value_head.trunk)):
                 checkpoint_layers(trained)
         if compile:
-            for layer in layers_of(self):
-                layer.compile()
+            compile_layers(self)
         self.optimizer_class = find_optimizer(optimizer_class)
         self.optimizer_kwargs = with_defaults(self.optimizer_class, optimizer_kwargs, weight_decay)
         self.sharded = False  # whether the processes share the weights
@@ -250,6 +262,7 @@ class LMActorCriticPolicy(BasePolicy):
     _without_token: Tensor | None
 
     def _build_models(self, model: PreTrainedModel) -> None:
+        quiet(model)
         self._policy_model = model
         copied = self.has_reference and self.lora is None
         self._reference_model = copy.deepcopy(model).requires_grad_(False) if copied else None
@@ -455,7 +468,9 @@ class LMActorCriticPolicy(BasePolicy):
     def eager_reason(self, settings: GenerationSettings) -> str | None:
         """Why replies with these settings are sampled by calling the model for each token; ``None`` if with graphs."""
         of_model = "its processes run the same layers together" if self.lockstep else self._model_refusal
-        return eager_reason(self.sampler, self.device.type, settings, of_model)
+        model, device_type = self._policy_model, self.device.type
+        of_model = of_model or uncaptured(model.config, model.dtype, device_type)
+        return eager_reason(self.sampler, device_type, settings, of_model)
 
     @cached_property
     def _model_refusal(self) -> str | None:
@@ -497,11 +512,38 @@ class LMActorCriticPolicy(BasePolicy):
             self.backend.generate_ahead(cast(Obs, self.obs_to_tensor(observations)[0]), *self._sampler({}))
 
     def weights_will_change(self) -> None:
-        """Notify the backend that its copy of the weights is outdated, and free memory for an update."""
+        """Notify the backend that its copy of the weights is outdated, and free memory of samplers for an update."""
         if self.backend is not None:
             self.backend.weights_will_change()
-        if (graphs := vars(self).get("_graph_sampler")) is not None:
-            graphs.release()
+        GraphSampler.release_all()
+
+    def graph_gaps(self, replies: Replies) -> list[float]:
+        """Log-probabilities of graphs minus those of training, at tokens of eight replies; empty without graphs.
+
+        If they differ by more than rounding, graphs are not used again, and all replies get those of training.
+        """
+        graphs: GraphSampler | None = vars(self).get("_graph_sampler")
+        if graphs is None or not graphs.was_used:
+            return []
+        graphs.was_used, n = False, len(replies)
+        # The longest replies, which have seen every size of the batch, and others.
+        order = np.argsort(-replies.on_host.response.sum(axis=1), kind="stable")
+        chosen = np.unique([*range(min(n, 4)), *np.linspace(0, n - 1, 5, dtype=int)])
+        some = replies[torch.from_numpy(order[chosen])]
+        assert some.log_probs is not None
+        gaps = (some.log_probs - self.sequence_log_probs(some.to(self.device)).cpu())[some.response_mask]
+        with self._autocast():
+            limit = tolerance(self._policy_model) / 5  # of single tokens, and this of their mean
+        if not (mean := float(gaps.abs().mean())) <= limit:
+            vars(self)["_graph_sampler"] = None
+            what = f"by {mean:.2g} nats on average, and by up to {float(gaps.abs().max()):.2g}"
+            instead = "replies are now sampled token by token (generation.backend: transformers)"
+            _logger.warning("log-probabilities of CUDA graphs differ from those of training %s: %s", what, instead)
+            expected = replies.to(self.device).computed(self.sequence_log_probs, n_logits=self.n_logits).cpu()
+            replies.log_probs = replies.unmasked_log_probs = expected
+            if not self.has_reference:
+                replies.ref_log_probs = expected
+        return gaps.tolist()
 
     def compute(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function of the policy that runs its model; if weights are sharded, all processes must do so."""
@@ -539,7 +581,10 @@ class LMActorCriticPolicy(BasePolicy):
 
     def _hidden_states(self, trunk: nn.Module, replies: Replies) -> Tensor:
         """Hidden states before the agent tokens, in the policy's precision. Shape (N, H)."""
-        with self._autocast():
+        casts: AbstractContextManager[None] = nullcontext()
+        if self._casts_at_once and self.precision == "bf16" and self.device.type == "cuda" and not self.sharded:
+            casts = cast_at_once(trunk, torch.bfloat16)
+        with self._autocast(), casts:
             return self._response_hidden(trunk, replies)
 
     def _policy_hidden(self, replies: Replies) -> Tensor:

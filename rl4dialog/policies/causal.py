@@ -6,6 +6,7 @@ import inspect
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
@@ -53,10 +54,12 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         ids = torch.cat([replies.prompt_ids, replies.response_ids[:, :-1]], dim=1)
         # The last token of a reply predicts no needed token, so the model does not read it.
         mask = torch.cat([replies.prompt_mask, replies.token_mask[:, 1:]], dim=1)
-        rows, steps = replies.coordinates
-        before_first = replies.prompt_mask.sum(dim=1) - 1
-        longest = (replies.on_host.prompt.sum(axis=1) + replies.on_host.token[:, 1:].sum(axis=1)).max()
-        return self._hidden(trunk, ids, mask, int(longest))[rows, before_first[rows] + steps]
+        prompts = replies.on_host.prompt.sum(axis=1)
+        of_rows, steps = np.nonzero(replies.on_host.response)
+        places = (torch.from_numpy(each) for each in (of_rows, prompts[of_rows] - 1 + steps))
+        rows, columns = (each.to(ids.device, non_blocking=True) for each in places)
+        longest = (prompts + replies.on_host.token[:, 1:].sum(axis=1)).max()
+        return self._hidden(trunk, ids, mask, int(longest))[rows, columns]
 
     def _hidden_after_shared_prompts(
         self, trunk: nn.Module, replies: Replies, first: Tensor, repeats: Tensor

@@ -144,6 +144,11 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
 """Largest difference between log-probabilities, in nats, that is attributed to kernels."""
 
 
+def tolerance(model: PreTrainedModel) -> float:
+    """:data:`TOLERANCE` of a model, under autocast if that is on."""
+    return TOLERANCE[torch.bfloat16 if torch.is_autocast_enabled(model.device.type) else model.dtype]
+
+
 class Decoder(ABC):
     """A batch of unfinished replies."""
 
@@ -326,8 +331,7 @@ def decodes_the_same(
         reason = f"its log-probabilities differ by {difference:.2g} nats"
     except Exception as error:  # any error of model code, or of a capture
         difference, reason = math.inf, str(error) or type(error).__name__
-    half = torch.is_autocast_enabled(model.device.type)
-    if difference <= TOLERANCE[torch.bfloat16 if half else model.dtype]:
+    if difference <= tolerance(model):
         return True
     _logger.warning("%s: %s; its %s", type(model).__name__, reason, instead)
     return False

@@ -13,6 +13,8 @@ from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
+from transformers import DynamicCache
+from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rl4dialog.core.errors import ConfigError, TrainingError, nearest_hint, shown
@@ -77,6 +79,31 @@ def checkpoint_layers(model: nn.Module) -> None:
         raise ConfigError(f"alg.policy.args.gradient_checkpointing: {what}")
     for layer in layers:
         layer.forward = _recomputed(layer.forward)  # type: ignore[method-assign]
+
+
+class _OneLayer(Cache):
+    """What a compiled layer sees of a cache: its own layer, so that no layer is compiled for its number."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        layer: Any = self.layers[0]
+        return layer.update(key_states, value_states, *args, **kwargs)
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Compile each layer; layers of a kind share what is compiled, once for each way in which they are called."""
+    torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+    for layer in layers_of(model):
+        layer.compile()
+        if indices := [vars(each)["layer_idx"] for each in layer.modules() if "layer_idx" in vars(each)]:
+            layer._compiled_call_impl = _with_one_layer(layer._compiled_call_impl, indices[0])
+
+
+def _with_one_layer(call: Any, index: int) -> Any:
+    def own(argument: Any) -> Any:
+        is_cache = type(argument) in (Cache, DynamicCache) and isinstance(argument.layers[index], CacheLayerMixin)
+        return _OneLayer(layers=[argument.layers[index]]) if is_cache else argument
+
+    return lambda *args, **kwargs: call(*map(own, args), **{name: own(each) for name, each in kwargs.items()})
 
 
 def _recomputed(forward: Any) -> Any:

@@ -8,26 +8,37 @@ not read a number back to Python. Prompts are read without a graph, by the same 
 Rows that have ended stay in the batch, and their tokens are dropped, until half as many rows would do. Every few steps,
 the host reads what was sampled and decides which rows have ended. On other devices, steps are called instead of
 replayed, with the same results.
+
+A graph is trusted no further than it was seen to be right. Its first replay must do what a called step does from the
+same random state, and so must one graph's in each iteration; `disagreement` compares a rollout with the training pass.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
-from transformers.pytorch_utils import Conv1D
+from transformers.cache_utils import (
+    Cache,
+    CacheLayerMixin,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionCacheLayerMixin,
+)
 
 from rl4dialog.core.errors import TrainingError
 from rl4dialog.functional.log_probs import scale_logits
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.decoding import CausalDecoder, Head, decodes_the_same
+from rl4dialog.policies.casts import Place, in_place, tensors_at, wide_places
+from rl4dialog.policies.decoding import CausalDecoder, Head, decodes_the_same, tolerance
 from rl4dialog.policies.generation import (
     DIVERGED,
     GenerationSettings,
@@ -38,7 +49,7 @@ from rl4dialog.policies.generation import (
     sample_steps,
     sampled,
 )
-from rl4dialog.policies.models import UNCACHED
+from rl4dialog.policies.models import UNCACHED, UNCAPTURED
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 _Key = tuple[int, int, GenerationSettings]  # rows, columns
@@ -57,13 +68,23 @@ class GraphSampler:
     ``n_columns`` the largest number of tokens of a prompt and its reply, and ``n_new`` that of a reply alone.
     """
 
+    broken: ClassVar[str | None] = None  # why this process records no graph any more
+    _living: ClassVar[WeakSet[GraphSampler]] = WeakSet()
     _graphs: dict[_Key, Any]
     _pool: Any
 
     def __init__(
-        self, model: PreTrainedModel, trunk: nn.Module, head: Head, end_of_turn: EndOfTurn, n_columns: int, n_new: int
+        self,
+        model: PreTrainedModel,
+        trunk: nn.Module,
+        head: Head,
+        end_of_turn: EndOfTurn,
+        n_columns: int,
+        n_new: int,
+        is_check: bool = False,
     ) -> None:
         self._model, self._trunk, self._head, self._end_of_turn = model, trunk, head, end_of_turn
+        self._is_check = is_check  # whether a graph that fails is an error
         self._n_columns, self._n_new, self._device = n_columns, n_new, model.device
         self._adds_mask = model.config._attn_implementation == "eager"  # instead of choosing by it
         self._random = torch.Generator(self._device)
@@ -71,11 +92,13 @@ class GraphSampler:
         self._buffers: _Buffers | None = None
         self._addresses: list[int] = []
         self._drop_graphs()
-        self._cast_weights: list[tuple[nn.Module, Tensor]] = []
+        self._cast_places: list[Place] = []
+        self._cast_weights: list[Tensor] = []
         self._captures = model.device.type == "cuda"
-        # Small caches stay, with their graphs. The device decides, not what of it is free.
-        self._n_kept_bytes = torch.cuda.get_device_properties(model.device).total_memory // 16 if self._captures else 0
+        self._n_kept = -1  # bytes that stayed for the last update; -1 before the first one
+        self._living.add(self)
         self.is_busy = False  # whether a stream has begun and not ended: its tokens are in the only buffers
+        self.was_used = False  # since the last update
 
     @torch.no_grad()
     def steps(
@@ -95,12 +118,12 @@ class GraphSampler:
         Raises:
             TrainingError: If logits are not finite.
         """
-        self.is_busy = True
+        self.is_busy = self.was_used = True
         try:
             seed = torch.randint(2**62, (), device=self._device, generator=random)
             settings, n_rows = replace(settings, max_new_tokens=None), len(decoder.context)
             self._renew_casts()
-            with self._casts():
+            with self._with_casts():
                 hidden = decoder.next_hidden(None)
                 n_needed, size = decoder.mask.shape[1] + self._n_new, power_of_two(n_rows)
                 n_columns = min(power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, self._n_columns))
@@ -151,45 +174,92 @@ class GraphSampler:
     def _run(self, buffers: _Buffers, size: int, n_columns: int, settings: GenerationSettings) -> None:
         """One step of the first ``size`` rows: read the last tokens and choose the next ones."""
         key, view = (size, n_columns, settings), buffers.view(size, n_columns)
-        if self._captures and key not in self._graphs:
+        step = partial(self._called, view, settings)
+        if self._captures and not self.broken and key not in self._graphs:
             try:
-                with self._casts():
-                    self._graphs[key] = self._captured(view, settings)
+                self._graphs[key] = self._captured(view, step)
+                self._unseen.add(key)
             except RuntimeError as error:  # such as too little memory
-                _logger.warning("no CUDA graph for %d rows (%s): their steps are called one by one", size, error)
-                # A generator may stay in a capture that failed, so other graphs are recorded again, with a new one.
-                random, self._random = self._random, torch.Generator(self._device)
-                self._random.set_state(random.get_state())
-                self._drop_graphs({key} | {each for each, graph in self._graphs.items() if graph is None})
-        if (graph := self._graphs.get(key)) is not None:
+                self._give_up(key, str(error))
+        graph = self._graphs.get(key)
+        if graph is None:
+            step()
+        elif key not in self._unseen:
             graph.replay()
-            return
-        with self._casts():
-            self._step(view, settings)
+        else:
+            self._unseen.discard(key)
+            if (difference := self._difference(view, graph.replay, step)) is not None:
+                self._give_up(key, f"its replay differs from a called step: {difference}")
 
-    def _captured(self, view: _View, settings: GenerationSettings) -> Any:
+    def _give_up(self, key: _Key, reason: str) -> None:
+        if self._is_check:
+            raise RuntimeError(reason)
+        self._graphs[key] = None
+        _logger.warning("no CUDA graph for %d rows of %d columns (%s): their steps are called", *key[:2], reason)
+
+    def _difference(self, view: _View, *ways: Callable[[], None]) -> str | None:
+        """How the tokens of a step done in two ways differ, if by more than rounding; what the second one did stays."""
+        restore, found = self._restoring(view), []
+        for i, way in enumerate(ways):
+            if i:
+                restore()
+            way()
+            log_probs = view.numbers[0, view.rows, view.t - 1].where(view.rows < len(view.ids) - 1, 0.0)
+            found.append((view.last_ids[:, 0].clone(), log_probs))
+        (ids, log_probs), (their_ids, their_log_probs) = found
+        is_same = ids == their_ids
+        difference = float((log_probs - their_log_probs).where(is_same, 0.0).abs().max())
+        n_other = len(ids) - int(is_same.sum())
+        if not difference <= tolerance(self._model):
+            return f"by {difference:.2g} nats"
+        return f"{n_other} of {len(ids)} tokens" if n_other > len(ids) // 8 else None  # two can be equally likely
+
+    def _captured(self, view: _View, step: Callable[[], None]) -> Any:
         """Record a step, and leave what it reads as it was; see the notes on CUDA graphs in torch's documentation."""
-        restore, stream = self._restoring(view), torch.cuda.Stream()
+        restore, graph = self._restoring(view), torch.cuda.CUDAGraph()
+        stream, current = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
+        with suppress(RuntimeError):  # not in every build; then the first graph names the pool
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(_WARM_UP_STEPS):
-                    self._step(view, settings)
-                    restore()
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            graph.register_generator_state(self._random)
-            # The outer context returns to this stream also after a capture that failed.
-            with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=self._pool):
-                self._step(view, settings)
+            # On the model's device, and back on this stream also after a capture that failed.
+            with torch.cuda.stream(current):
+                stream.wait_stream(current)
+                with torch.cuda.stream(stream):
+                    for _ in range(_WARM_UP_STEPS):
+                        step()
+                        restore()
+                current.wait_stream(stream)
+                graph.register_generator_state(self._random)
+                try:
+                    # Threads other than this one, such as NCCL's, may call what a capture forbids.
+                    with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
+                        step()
+                except RuntimeError as error:
+                    self._end_capture(graph, error)
+                    raise
             self._pool = self._pool or graph.pool()
         finally:
             restore()
         return graph
 
-    def _drop_graphs(self, without: Iterable[_Key] = ()) -> None:
-        """Forget all graphs and their memory; steps ``without`` a graph are not recorded again."""
-        self._graphs, self._pool = dict.fromkeys(without), None
+    def _end_capture(self, graph: Any, error: RuntimeError) -> None:
+        """Close what a capture that failed has opened. Not all of it can be, so this process uses no other graph."""
+        GraphSampler.broken = f"a capture failed in this process: {error}"
+        graph.reset()
+        with suppress(RuntimeError):  # torch leaves its memory open if CUDA does not end the capture itself
+            torch._C._cuda_endAllocateToPool(self._device.index or 0, self._pool)
+            torch._C._cuda_releasePool(self._device.index or 0, self._pool)
+        self._drop_graphs()
+        self._random = torch.Generator(self._device)  # the other may stay a part of the capture
+
+    def _called(self, view: _View, settings: GenerationSettings) -> None:
+        with self._with_casts():
+            self._step(view, settings)
+
+    def _drop_graphs(self) -> None:
+        """Forget all graphs and their memory."""
+        self._graphs, self._pool = {}, None
+        self._unseen: set[_Key] = set()  # whose next replay is compared with a called step
 
     def _restoring(self, view: _View) -> Callable[[], None]:
         """A function that makes what a step changes what it is now."""
@@ -203,11 +273,12 @@ class GraphSampler:
         return restore
 
     def _step(self, view: _View, settings: GenerationSettings) -> None:
-        mask, dtype = view.mask, self._model.dtype
-        if self._adds_mask:
+        mask, dtype, kind = view.mask, self._model.dtype, self._device.type
+        is_cast = torch.is_autocast_enabled(kind)
+        if self._adds_mask or kind == "cuda":  # where each layer would do it otherwise
+            dtype = torch.get_autocast_dtype(kind) if is_cast and not self._adds_mask else dtype
             mask = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
         # Weights are cast beforehand; a cache of other casts would outlive the capture.
-        is_cast, kind = torch.is_autocast_enabled(self._device.type), self._device.type
         with torch.autocast(kind, torch.get_autocast_dtype(kind), enabled=is_cast, cache_enabled=False):
             output = self._trunk(
                 input_ids=view.last_ids,
@@ -244,7 +315,7 @@ class GraphSampler:
 
     def _loaded_buffers(self, size: int, n_columns: int, decoder: CausalDecoder) -> _Buffers | None:
         """Buffers with a decoder's prompts, if there is memory. Graphs of other buffers or addresses are dropped."""
-        addresses = [tensor.data_ptr() for tensor in self._model.parameters()]
+        addresses = [each.data_ptr() for each in (*self._model.parameters(), *self._model.buffers())]
         buffers = self._buffers
         n_known = (0, 0) if buffers is None else (buffers.n_rows, buffers.n_columns)
         n_rows, n_all = max(size, n_known[0]), max(n_columns, n_known[1])
@@ -264,13 +335,27 @@ class GraphSampler:
         self._buffers = None
         return None
 
-    def release(self) -> None:
-        """Before an update, free what takes much of a GPU's memory. The next call makes it again."""
+    @classmethod
+    def release_all(cls) -> None:
+        """Free memory of all samplers of this process, those of partners included, before an update."""
+        for sampler in [*cls._living]:
+            if not sampler.is_busy:
+                sampler._release()
+
+    def _release(self) -> None:
+        """Free what the update may need, with its graphs. The next call makes it again."""
         layers = [] if self._buffers is None else self._buffers.layers
-        tensors = [each for pair in layers for each in pair] + [cast for _, cast in self._cast_weights]
-        if sum(tensor.nbytes for tensor in tensors) > self._n_kept_bytes:
-            self._buffers, self._cast_weights = None, []
+        tensors = [each for pair in layers for each in pair] + self._cast_weights
+        n_bytes = sum(tensor.nbytes for tensor in tensors)
+        # What stayed for the last update may stay again. Before the first one, nobody knows how much it needs.
+        if n_bytes - max(self._n_kept, 0) > spare_bytes(self._device) // (8 if self._n_kept < 0 else 2):
+            self._buffers, self._cast_places, self._cast_weights, n_bytes = None, [], [], 0
             self._drop_graphs()
+        self._n_kept = n_bytes
+        if self._graphs:  # one graph after the other is compared again
+            key = next(iter(self._graphs))
+            self._graphs[key] = self._graphs.pop(key)
+            self._unseen.add(key)
 
     def _renew_casts(self) -> None:
         """Under autocast, cast the weights that every step would cast, to tensors whose addresses stay."""
@@ -278,22 +363,14 @@ class GraphSampler:
             return
         dtype = torch.get_autocast_dtype(self._device.type)
         if not self._cast_weights:
-            wide = wide_matrices(self._model, dtype)
-            self._cast_weights = [(each, torch.empty_like(each.weight, dtype=dtype)) for each in wide]
-        for module, cast in self._cast_weights:
-            cast.copy_(module.weight)  # type: ignore[arg-type]
+            self._cast_places = wide_places(self._model, dtype)
+            self._cast_weights = [torch.empty_like(each, dtype=dtype) for each in tensors_at(self._cast_places)]
+        if self._cast_weights:
+            torch._foreach_copy_(self._cast_weights, tensors_at(self._cast_places))
 
-    @contextmanager
-    def _casts(self) -> Iterator[None]:
+    def _with_casts(self) -> AbstractContextManager[None]:
         """Let the model use the casts of its weights, with the same results as if autocast had made them."""
-        own = [module.weight for module, _ in self._cast_weights]
-        for module, cast in self._cast_weights:
-            module._parameters["weight"] = cast  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            for (module, _), weight in zip(self._cast_weights, own, strict=True):
-                module._parameters["weight"] = weight  # type: ignore[assignment]
+        return in_place(self._cast_places, self._cast_weights)
 
 
 class _View:
@@ -352,6 +429,7 @@ class _Buffers:
         begin = self.first_reply_column - decoder.context.shape[1]
         self.context[:n_rows] = decoder.context[:, :1]
         self.context[:n_rows, begin : self.first_reply_column] = decoder.context
+        unread: list[Tensor] = []
         for i, layer in enumerate(decoder.cache.layers):
             read: Any = layer.keys, layer.values  # type: ignore[union-attr]
             if i == len(self.layers):
@@ -360,8 +438,8 @@ class _Buffers:
             keys, values = self.layers[i]
             keys[:n_rows, :, :n_read], values[:n_rows, :, :n_read] = read
             layer.keys = layer.values = None  # type: ignore[union-attr]  # its memory is for the layers that follow
-            # Masked, but a product of 0 and what was not a number would not be 0.
-            keys[:, :, n_read:n_columns], values[:, :, n_read:n_columns] = 0, 0
+            unread += [each[:, :, n_read:n_columns] for each in (keys, values)]
+        torch._foreach_zero_(unread)  # masked, but a product of 0 and what was not a number would not be 0
 
     def keep(self, replies: list[int], size: int) -> None:
         """Move the rows of these replies to the first ``size`` rows."""
@@ -404,10 +482,12 @@ class _FixedLayer(CacheLayerMixin):
         return self._n_columns
 
 
-def wide_matrices(model: nn.Module, dtype: torch.dtype) -> list[nn.Linear | Conv1D]:
-    """Modules whose weights autocast would cast to a narrower type in each pass."""
-    matrices = [each for each in model.modules() if isinstance(each, nn.Linear | Conv1D)]
-    return [each for each in matrices if each.weight.dtype != dtype]
+def spare_bytes(device: torch.device) -> int:
+    """Memory of a GPU that this process has never needed and could have; none of other devices."""
+    if device.type != "cuda":
+        return 0
+    unused = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    return unused - torch.cuda.max_memory_allocated(device)
 
 
 def power_of_two(n: int, at_least: int = 1) -> int:
@@ -419,7 +499,7 @@ _NO_CACHE = "the model has no cache of keys and values that could be kept in one
 
 
 def eager_reason(sampler: str, device_type: str, settings: GenerationSettings, of_model: str | None) -> str | None:
-    """Why the model is called for each token, such as its own reason ``of_model`` (:func:`refusal`); else ``None``."""
+    """Why the model is called for each token, such as its own reason ``of_model``; else ``None``."""
     if sampler in ("transformers", "vllm", "vllm_server"):
         return f"generation.backend is {sampler}"
     if sampler == "auto" and device_type != "cuda":
@@ -427,12 +507,21 @@ def eager_reason(sampler: str, device_type: str, settings: GenerationSettings, o
     return of_model or ("no_repeat_ngram_size compares tokens in Python" if settings.no_repeat_ngram_size else None)
 
 
+def uncaptured(config: PretrainedConfig, dtype: torch.dtype, device_type: str) -> str | None:
+    """Why no step of a model with weights of this type can be recorded on a device, else ``None``."""
+    if device_type != "cuda":
+        return None  # steps are called
+    if hasattr(config, "num_experts_per_tok") and dtype != torch.bfloat16:
+        return "experts whose weights are not bfloat16 read back from the GPU how many tokens each of them gets"
+    return UNCAPTURED.get(config.model_type) or GraphSampler.broken
+
+
 def refusal(config: PretrainedConfig, n_columns: int) -> str | None:
     """Why a model cannot have a static cache of so many columns, else ``None``; see also :func:`static_cache_holds`."""
     if config.model_type in UNCACHED:
         return _NO_CACHE
     for layer in DynamicCache(config=config).layers:
-        if not isinstance(layer, DynamicLayer):
+        if not isinstance(layer, DynamicLayer) or isinstance(layer, LinearAttentionCacheLayerMixin):
             return _NO_CACHE
         if isinstance(layer, DynamicSlidingWindowLayer) and layer.sliding_window < n_columns:
             return f"the model attends to {layer.sliding_window} tokens, fewer than the {n_columns} of prompt and reply"
@@ -444,7 +533,7 @@ def static_cache_holds(
 ) -> bool:
     """Whether a model's log-probabilities after prompts of ``n_prompt`` tokens are the same with a static cache."""
     greedy, n_new = GenerationSettings(do_sample=False), 4
-    sampler = GraphSampler(model, trunk, head, EndOfTurn(tokenizer, []), n_prompt + n_new, n_new)
+    sampler = GraphSampler(model, trunk, head, EndOfTurn(tokenizer, []), n_prompt + n_new, n_new, is_check=True)
     random = torch.Generator(model.device)  # the global one stays as it is
 
     def decode(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

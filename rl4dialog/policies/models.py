@@ -23,7 +23,9 @@ from transformers import (
     PreTrainedTokenizerBase,
     T5Config,
     T5ForConditionalGeneration,
+    masking_utils,
 )
+from transformers.activations import NewGELUActivation
 
 from rl4dialog.core.errors import ModelError, nearest_hint
 from rl4dialog.core.pretrained import PRETRAINED, check_not_guided, has_random_weights, load_model, load_pretrained
@@ -34,6 +36,7 @@ _logger = logging.getLogger(__name__)
 _TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
 CACHED, CONTINUED, UNCACHED = (frozenset(_TABLE[kind].split()) for kind in ("cached", "continued", "uncached"))
 REFUSED: dict[str, str] = _TABLE["refused"]
+UNCAPTURED: dict[str, str] = _TABLE["uncaptured"]
 BUILTIN_MODELS: dict[str, dict[str, Any]] = _TABLE["builtin"]
 
 HIDES_PAD_TOKENS = "t5gemma"  # without a mask, its decoder treats pad tokens in a reply as padding
@@ -213,6 +216,31 @@ def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return model_class(config)
+
+
+def quiet(model: nn.Module) -> None:
+    """Spare a GPU waits for checks of transformers, and let GPT-2's GELU be one kernel there (the same up to 2e-7)."""
+    masking_utils.find_packed_sequence_indices = _not_packed
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            module.warn_if_padding_and_no_attention_mask = _no_warning  # type: ignore[method-assign]
+        if isinstance(module, NewGELUActivation):
+            module.forward = _fused_gelu  # type: ignore[method-assign, assignment]
+
+
+def _no_warning(*args: Any) -> None:
+    """Padding is on the right, where it affects no token, or it is in the mask."""
+
+
+def _not_packed(position_ids: torch.Tensor) -> None:
+    """No row holds several texts."""
+
+
+def _fused_gelu(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.gelu(x, approximate="tanh") if x.device.type == "cuda" else _NEW_GELU(x)
+
+
+_NEW_GELU = NewGELUActivation()
 
 
 def without_weights(model: Any) -> Any:

@@ -381,6 +381,9 @@ class RolloutCollector:
         with rollout.timed("evaluate"):
             rollout.keep(rollout.groups.rest())
             buffer.add(rollout.rows.all())
+            gaps = policy.graph_gaps(buffer.replies)
+            if buffer.replies.sampler_log_probs is None:  # otherwise what filters change is logged
+                series["rollout/sampler_kl"] += gaps
         of_partner = self.partner.logged() if self.partner is not None else {}
         series.update({name: [*numbers] for name, numbers in of_partner.items()})
         if groups.size > 1:

@@ -24,12 +24,13 @@ from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import machine_mib, peak_resident_mib, resident_mib
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.functional.masks import FIXED_COST, SHARING_COST, length_groups, rows_per_pass
+from rl4dialog.policies.casts import tensors_at, wide_places
 from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.gradient_steps import checkpoint_layers
-from rl4dialog.policies.graph_sampler import eager_reason, power_of_two, refusal, wide_matrices
+from rl4dialog.policies.graph_sampler import eager_reason, power_of_two, refusal, uncaptured
 from rl4dialog.policies.lora import LoRA
-from rl4dialog.policies.models import CACHED, UNCACHED, embedding_rows, language_model_without_weights
+from rl4dialog.policies.models import CACHED, CONTINUED, UNCACHED, embedding_rows, language_model_without_weights
 from rl4dialog.text.prompts import encoder_of
 from rl4dialog.training.building.conversations import n_weight_copies
 from rl4dialog.training.building.policy import policy_class
@@ -117,6 +118,7 @@ def _counting_saved(parameters: Iterable[Tensor]) -> Iterator[Callable[[], int]]
 
 
 MIB = 2**20
+_CUDA_CONTEXT = 512 * MIB  # of one process: the driver's, and the workspaces of cuBLAS
 _N_PROMPTS = 256
 _MAX_ROWS = 4096
 
@@ -132,7 +134,7 @@ def peak_mib(device: torch.device) -> float:
 class MemoryPlan:
     """Predicted memory in bytes, by purpose."""
 
-    program: int  # current memory of the process: libraries, data, tokenizer. None of it is on a GPU
+    program: int  # current memory of the process: libraries, data, tokenizer. On a GPU, that of CUDA itself
     weights: int
     gradients: int  # equal to ``weights``, unless only adapters are trained
     optimizer: int  # Adam's two moments
@@ -141,7 +143,8 @@ class MemoryPlan:
     # Tensors kept for the backward pass of a micro-batch or of the supervised loss, whichever has more, including
     # logits; ``None`` if the model's code cannot be traced without its weights.
     activations: int | None
-    rollout: int  # KV cache of the replies being generated, casts of weights, logits of a pass without gradients
+    rollout: int  # KV caches of prompts and replies being generated, casts, logits of a pass without gradients
+    kept: int = 0  # of these, what stays during an update where there is room
 
     @property
     def total(self) -> int:
@@ -174,6 +177,8 @@ def why_without_graphs(
     policy, device_type = policy_class(config), "cuda" if trains_on_gpu(args) else "cpu"
     of_model = policy.graph_refusal() or refusal(model.config, lengths.prompt + lengths.reply)
     settings = GenerationSettings.from_kwargs(config.own_generation_block.kwargs)
+    dtype = torch.bfloat16 if config.lora is not None and config.precision == "bf16" else model.dtype
+    of_model = of_model or uncaptured(model.config, dtype, device_type)
     return eager_reason(config.generation.backend, device_type, settings, of_model)
 
 
@@ -245,25 +250,31 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         raise
     except Exception:  # code of some models depends on tensor values, which fake tensors lack
         activations = None
-    if has_graphs:  # what they keep during an update is at most a sixteenth of the memory
-        cache = power_of_two(n_envs) * _cache_bytes(model, lengths.prompt, lengths.reply)
-        cache += sum(2 * each.weight.numel() for each in wide_matrices(model, torch.bfloat16) if half)
-    else:
-        cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply)
-    n_trained = _bytes_of(trained)
     vocabulary = embedding_rows(model)
+    kept = 0
+    if has_graphs:
+        n_places = power_of_two(n_envs)  # and in the graphs' pool, logits of a step before and after its filters
+        kept = n_places * (_cache_bytes(model, lengths.prompt, lengths.reply, half) + 4 * _FLOAT * vocabulary)
+        kept += sum(2 * each.numel() for each in tensors_at(wide_places(model, torch.bfloat16)) if half)
+        cache = kept
+    else:
+        cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply, half)
+    if config.env.args.max_turns > 1 and args.get("share_prompts", True) and model.config.model_type in CONTINUED:
+        cache += n_envs * _cache_bytes(model, rows.longest_prompt, 0, half)
+    n_trained = _bytes_of(trained)
     pass_rows = min(n_envs, rows_per_pass(torch.device(device_type), rows.n_agent_tokens, vocabulary) or n_envs)
     pass_logits = 2 * _FLOAT * vocabulary * max(pass_rows * rows.n_agent_tokens, 3 * n_envs)
     if not on_gpu:
         import transformers.trainer  # noqa: F401  # the run will load it, and it counts as memory of the program
     return MemoryPlan(
-        program=0 if on_gpu else int(resident_mib() * MIB),
+        program=_CUDA_CONTEXT if on_gpu else int(resident_mib() * MIB),
         weights=n_trained,
         gradients=n_trained,
         optimizer=n_trained // 2 if str(args.get("optimizer_class")).endswith("8bit") else 2 * n_trained,
         frozen=_bytes_of(frozen),
         activations=activations,
         rollout=cache * (2 if args.get("mask_type") else 1) + pass_logits,
+        kept=kept if on_gpu else 0,
     )
 
 
@@ -298,7 +309,7 @@ def row_sizes(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> 
     return RowSizes(first, longest, n_turns * reply + (n_turns - 1) * answer, n_turns * reply, n_turns)
 
 
-def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int) -> int:
+def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int, half: bool) -> int:
     """Bytes of the KV cache, or of the recurrent state, of one reply."""
     config = model.config.get_text_config(decoder=True)
     if config.model_type in UNCACHED:
@@ -314,7 +325,7 @@ def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int) 
     n_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or getattr(config, "d_kv", None)
     head_size = head_size or config.hidden_size // config.num_attention_heads
-    n_bytes = _FLOAT if model.dtype == torch.float32 else model.dtype.itemsize
+    n_bytes = 2 if half else model.dtype.itemsize  # autocast makes keys and values half as wide as the weights
     return int(2 * config.num_hidden_layers * (prompt_length + reply_length) * n_heads * head_size * n_bytes)
 
 

@@ -167,6 +167,8 @@ def on_policy_rows(config: OnPolicyConfig) -> Rows:
         yield f"memory: {what}", known
     how_much = f"{'about' if memory.activations is not None else 'more than'} {memory.total / MIB:,.0f} MiB"
     yield "memory: peak per process", how_much
+    if memory.kept:
+        yield "memory: kept in updates", f"{memory.kept / MIB:,.0f} MiB for sampling, if there is room"
     there, where = whole_memory(args)
     if MEMORY_SHARE * memory.total / MIB > there:
         raise NotEnoughMemory(f"the run needs {how_much}, and this machine has {there:,.0f} MiB {where}; {LESS_MEMORY}")

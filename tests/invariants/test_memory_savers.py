@@ -6,7 +6,7 @@ import pytest
 import torch
 from covering import covering
 from rows import evaluated
-from tiny import MODELS, make_env, make_gpt2, make_policy, make_tokenizer, maskable_class_of
+from tiny import MODELS, make_env, make_gpt2, make_llama, make_policy, make_tokenizer, maskable_class_of
 from transformers import AutoModelForCausalLM
 
 from rl4dialog.core.errors import ConfigError, ModelError
@@ -78,6 +78,32 @@ def test_compiled_layers_give_the_same_gradients_and_replies(architecture, kwarg
     assert len(found[0]) == len(found[1]) > 1
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.long
+def test_layers_of_a_kind_are_compiled_once(monkeypatch):
+    counts, compiled = [], []
+
+    def counted(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(
+        torch.nn.Module,
+        "compile",
+        lambda layer: setattr(layer, "_compiled_call_impl", torch.compile(layer._call_impl, backend=counted)),
+    )
+    for n_layers in (2, 5):
+        torch._dynamo.reset()
+        compiled.clear()
+        model = make_llama(TOKENIZER, num_hidden_layers=n_layers)
+        policy = make_policy(make_env(TOKENIZER), model, critic="none", compile=True)
+        batch = batch_of()
+        policy.evaluate_actions(batch.observations, batch.flat("response_ids"))
+        for policy.sampler in ("transformers", "graph"):
+            policy.generate(batch.observations)
+        counts.append(len(compiled))
+    assert 0 < counts[1] <= counts[0] + 1, "not one more for each layer"
 
 
 def test_recomputing_keeps_fewer_activations():

@@ -11,6 +11,7 @@ import pytest
 import torch
 from architectures import CAUSAL, REFUSED_CAUSAL, REFUSED_SEQ2SEQ, SEQ2SEQ, UNLISTED, make_config, make_model
 from collected import collected
+from counting import Counted, watched
 from covering import quick
 from learn import ALGORITHMS
 from rows import evaluated
@@ -21,6 +22,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.decoding import UncachedCausalDecoder, decoded_log_probs
+from rl4dialog.policies.graph_sampler import GraphSampler, uncaptured
 from rl4dialog.policies.heads import head_is_plain
 from rl4dialog.policies.models import CACHED, REFUSED, UNCACHED, check_architecture
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -120,14 +122,18 @@ WITHOUT_STATIC_CACHE = {
 
 
 @pytest.mark.parametrize("name", quick("cohere", "gptj", "mistral", "mixtral", "opt", "qwen3", of=list(CAUSAL)))
-def test_a_static_cache_gives_the_numbers_of_the_bare_model_or_is_not_used(name):
+def test_a_static_cache_gives_the_numbers_of_the_bare_model_or_is_not_used(name, monkeypatch):
     windows = {"sliding_window": 64} if "sliding_window" in CAUSAL[name] else {}
     model = make_model(name, **windows)
     policy, obs = policy_of(model, critic="none")
     policy.sampler = "graph"
     uses_it = policy.eager_reason(policy.settings) is None and policy._graph_sampler is not None
     assert uses_it == (name not in WITHOUT_STATIC_CACHE)
+    steps = Counted()
+    monkeypatch.setattr(GraphSampler, "_step", watched(GraphSampler._step, steps))
     replies = policy.generate(obs)
+    if uncaptured(model.config, model.dtype, "cuda") is None:
+        assert steps.reads == [], "a capture would fail"
     for row, prompt in enumerate(PROMPTS):
         reply = replies.response_ids[row][replies.response_mask[row]].tolist()
         close(replies.log_probs[row, : len(reply)], naive_log_probs(model, prompt, reply))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -191,10 +192,11 @@ class ClippedSurrogate(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[m
         sums: dict[str, torch.Tensor] = {}
         for part, weight in self._parts(batch):
             terms = terms_of(part.to(self.device))
-            means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
-            means["loss"].backward()
-            for name, mean in means.items():
-                sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
+            n = n_tokens / weight if weight else math.inf
+            (terms["loss"].sum() / n).backward()
+            means = torch.stack([values.detach().sum() for values in terms.values()]) / n
+            for name, mean in zip(terms, means.unbind(), strict=True):
+                sums[name] = sums[name] + mean if name in sums else mean
         return sums
 
     @abstractmethod

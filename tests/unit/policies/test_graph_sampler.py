@@ -133,13 +133,11 @@ def test_failed_capture_is_named_and_the_steps_are_called(tokenizer, monkeypatch
     torch.manual_seed(3)
     expected = policy.generate(observation(), temperature=2.0)
     sampler = policy._graph_sampler
-    sampler._captures, first = True, sampler._random
+    sampler._captures = True
     monkeypatch.setattr(graph_sampler.GraphSampler, "_captured", out_of_memory)
     torch.manual_seed(3)
     assert_same(policy.generate(observation(), temperature=2.0), expected, rtol=0, atol=0)
-    assert caplog.text.count("rows (CUDA out of memory): their steps are called") == len(sampler._graphs) > 0
-    assert sampler._random is not first, "it may be part of the capture for ever"
-    assert sampler._pool is None
+    assert caplog.text.count("columns (CUDA out of memory): their steps are called") == len(sampler._graphs) > 0
 
 
 def test_replies_are_sampled_token_by_token_where_there_is_no_memory_for_a_cache(tokenizer, monkeypatch, caplog):
@@ -154,16 +152,28 @@ def test_replies_are_sampled_token_by_token_where_there_is_no_memory_for_a_cache
     assert policy._graph_sampler._buffers.n_rows == 16
 
 
-def test_memory_is_freed_for_an_update_unless_it_is_little(tokenizer):
+def test_memory_is_freed_for_an_update_unless_there_is_more(tokenizer, monkeypatch):
     policy = policy_with_graphs(tokenizer, precision="bf16")
     expected = policy.generate(observation(), do_sample=False)
     sampler, cache = policy._graph_sampler, policy._graph_sampler._buffers
-    sampler._n_kept_bytes = 10**9
+    tensors = [each for pair in cache.layers for each in pair] + sampler._cast_weights
+    n_bytes = sum(tensor.nbytes for tensor in tensors)
+    monkeypatch.setattr(graph_sampler, "spare_bytes", lambda device: 8 * n_bytes)
     policy.weights_will_change()
     assert sampler._buffers is cache and sampler._cast_weights
-    sampler._n_kept_bytes = 1000
+    monkeypatch.setattr(graph_sampler, "spare_bytes", lambda device: 0)
     policy.weights_will_change()
+    assert sampler._buffers is cache, "the last update had enough beside it"
+    other = policy_with_graphs(tokenizer, precision="bf16")  # such as a partner's
+    other.generate(observation(), do_sample=False)
+    monkeypatch.setattr(graph_sampler, "spare_bytes", lambda device: 8 * n_bytes - 8)
+    policy.weights_will_change()
+    sampler = other._graph_sampler
     assert sampler._buffers is None and not sampler._cast_weights and not sampler._graphs
+    other.generate(observation(), do_sample=False)
+    monkeypatch.setattr(graph_sampler, "spare_bytes", lambda device: 2 * n_bytes)
+    policy.weights_will_change()
+    assert sampler._buffers is not None, "half of what the last update left"
     assert_same(policy.generate(observation(), do_sample=False), expected, rtol=0, atol=0)
 
 

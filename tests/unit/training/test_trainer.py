@@ -10,12 +10,14 @@ from reward_models import TEXTS
 from rich.console import Console
 from runs import make_config
 from tiny import make_gpt2
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from rl4dialog.core.config import kinds, parse_config
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.run_format import FORMAT, KEY
 from rl4dialog.core.yaml_loader import load_yaml
+from rl4dialog.policies import graph_sampler
 from rl4dialog.training import memory
 from rl4dialog.training import trainer as module
 from rl4dialog.training.plan import print_plan
@@ -84,17 +86,17 @@ def test_bootstrapped_conversations_are_named(tmp_path, bootstraps, expected):
     assert found["bootstrapped conversations"].startswith(expected)
 
 
-AUTO = {"generation__backend": "auto"}
+LOOP = {"generation__backend": "transformers"}
 SEQ2SEQ = {"alg__policy": {"id": "seq2seq_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-t5"}}}
 
 
 @pytest.mark.parametrize(
     ("on_gpu", "overrides", "expected"),
     [
-        (False, AUTO, "transformers, because graphs need a CUDA device"),
-        (True, AUTO, "graph"),
-        (True, {}, "transformers, because generation.backend is transformers"),
-        (True, AUTO | SEQ2SEQ, "transformers, because the cross-attention of an encoder-decoder is not captured"),
+        (False, {}, "transformers, because graphs need a CUDA device"),
+        (True, {}, "graph"),
+        (True, LOOP, "transformers, because generation.backend is transformers"),
+        (True, SEQ2SEQ, "transformers, because the cross-attention of an encoder-decoder is not captured"),
     ],
 )
 def test_sampler_is_named_with_the_reason(tmp_path, monkeypatch, on_gpu, overrides, expected):
@@ -102,7 +104,27 @@ def test_sampler_is_named_with_the_reason(tmp_path, monkeypatch, on_gpu, overrid
     monkeypatch.setattr(memory, "rows_per_pass", lambda *args: None)  # would ask the GPU for its memory
     monkeypatch.setattr("rl4dialog.training.plan.whole_memory", lambda args: (1e6, "on the GPU"))  # so would this
     reward = {"id": "length_penalty", "args": {"max_length": 5}}
-    assert plan(tmp_path, reward_fn=reward, **overrides)["generation backend"].startswith(expected)
+    rows = plan(tmp_path, reward_fn=reward, **overrides)
+    assert rows["generation backend"].startswith(expected)
+    assert ("memory: kept in updates" in rows) == (expected == "graph")
+    assert (rows["memory: program"] == "512 MiB") == on_gpu
+
+
+def test_graphs_of_a_model_that_cannot_be_captured_are_refused_in_the_plan(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "trains_on_gpu", lambda args: True)
+    monkeypatch.setattr(memory, "rows_per_pass", lambda *args: None)
+    monkeypatch.setattr("rl4dialog.training.plan.whole_memory", lambda args: (1e6, "on the GPU"))
+    monkeypatch.setattr(graph_sampler, "UNCAPTURED", dict.fromkeys(("gpt2", "llama"), "it reads back"))
+    reward = {"id": "length_penalty", "args": {"max_length": 5}}
+    assert plan(tmp_path, reward_fn=reward)["generation backend"] == "transformers, because it reads back"
+
+
+@pytest.mark.parametrize("is_half", [True, False])
+def test_keys_and_values_are_half_as_wide_under_autocast(is_half):
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=3, hidden_size=64, num_attention_heads=4))
+    cache = memory._cache_bytes(model, 10, 6, is_half)
+    assert cache == 2 * 3 * 16 * 64 * (2 if is_half else 4)
 
 
 @pytest.mark.parametrize("error", [KeyError("n_updates"), TypeError("not a list"), ValueError("bad"), OverflowError()])
