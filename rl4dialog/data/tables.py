@@ -6,10 +6,13 @@ A prompt is a text, or a dialogue formatted by a `DialogueFormat`; a column can 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import math
 import string
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
@@ -18,19 +21,22 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, n_instructions
-from rl4dialog.data.messages import Notes, dialogue_replies, log_notes, prompt_messages, render_messages
+from rl4dialog.data.messages import Notes, NoReply, dialogue_replies, log_notes, prompt_messages, render_messages
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import UTF_8, FilePath, Row, expand_path, is_empty, report_unread
+from rl4dialog.data.rows import FilePath, Row, expand_path, is_blank, is_empty, report_unread
 from rl4dialog.data.splits import (
     DRAW_HINT,
+    Copies,
     HeldOutShare,
+    Said,
     SplitPath,
     dataset_readers,
     dataset_rows,
     file_readers,
+    folded,
     load_hub_dataset,
     load_saved_dataset,
-    split_reader,
+    split_rows,
 )
 
 _HUB_HINT = "Set the existing ones: splits: {train: NAME, val: NAME, test: NAME}" + DRAW_HINT
@@ -49,7 +55,12 @@ class Columns(TypedDict, total=False):
     system: str | None  # system message before the prompt or dialogue; only with a format
     # Whole dialogues of such utterances, instead of prompt and references: each reply of the agent is a sample, or each
     # utterance after the first if speakers have no names. In CSV files they are encoded as JSON.
-    dialogue: str | None
+    # A list of columns has an utterance in each (``[customer_1, agent_1, customer_2]``).
+    dialogue: str | list[str] | None
+    # Dialogues of one row per utterance: the column that all rows of a dialogue share. ``text`` and ``speaker`` are then
+    # columns, too, and ``order`` one with a time or a number, if the rows are not in order.
+    conversation: str | None
+    order: str | None
     # Key of an utterance's speaker; by default ``role``, ``speaker``, ``from``, ``author``, ``sender`` or ``name``.
     speaker: str | None
     # Key of an utterance's text; by default ``content``, ``text``, ``utterance``, ``value`` or ``message``.
@@ -62,7 +73,9 @@ class Columns(TypedDict, total=False):
 
 _OF_UTTERANCES = ("speaker", "text", "agent")
 _DEFAULTS: Columns = {
-    **dict.fromkeys(("system", "id", "weight", "dialogue", *_OF_UTTERANCES)),  # type: ignore[typeddict-item]
+    **dict.fromkeys(  # type: ignore[typeddict-item]
+        ("system", "id", "weight", "dialogue", "conversation", "order", *_OF_UTTERANCES)
+    ),
     "prompt": "prompt",
     "references": "reference",
     "meta_data": [],
@@ -70,7 +83,7 @@ _DEFAULTS: Columns = {
 
 
 class _TablePool(TextGenPool):
-    r"""Samples from rows, with the names of their columns.
+    r"""Samples from rows, with the names of their columns. Rows without a prompt or reply are left out, and counted.
 
     Args:
         columns: Names of the columns; see `Columns`.
@@ -78,21 +91,25 @@ class _TablePool(TextGenPool):
             Double braces stand for braces.
         format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message. Without
             a format, prompts are texts, used verbatim.
+        split_by: Column such as a user, whose rows are all in the same split of those sampled by ``held_out_share``. By
+            default, rows with equal prompts or dialogues are, but for case, whitespace and punctuation.
         context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.
     """
 
     id: ClassVar[str]
+    notes: Notes  # what was left out
 
     @classmethod
     def _of_rows(
         cls,
-        rows: Iterable[Row],
+        rows_of: Callable[[Copies], Iterable[Row]],
         split: str,
         source: str,
         columns: Columns | None,
         prompt_template: str | None,
         max_size: int | None,
         dialogue_format: DialogueFormat | None,
+        split_by: str | None,
     ) -> Self:
         chosen, template = _chosen(columns), None if prompt_template is None else _parts(prompt_template)
         if dialogue_format is not None and "history" in chosen["meta_data"]:
@@ -101,24 +118,58 @@ class _TablePool(TextGenPool):
             raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
         if chosen["system"] is not None and dialogue_format is None:
             raise DataError("columns.system is a message, which needs format: eou or chat_template")
-        weights: list[float] = []
-        notes = Notes()
+        notes, weights = Notes(), list[float]()
         places: dict[str, str] = {}
+        without_reply = list[NoReply]()
 
-        def samples() -> Iterable[Sample]:
+        def said(row: Row) -> Said:
+            found = [*_examples("", row, chosen, template, dialogue_format, Notes())]
+            prompts = [example.text for example in found]
+            text = f"{prompts[-1]} {found[-1].references[0]}" if chosen["dialogue"] else prompts[0]
+            return Said(text if split_by is None else row.text(split_by), text, prompts)
+
+        copies = Copies(said)
+        if chosen["conversation"] is not None:
+            copies.whole = functools.partial(_grouped, columns=chosen)
+            chosen = {**chosen, "dialogue": chosen["text"]}
+        rows = rows_of(copies)
+
+        def samples() -> Iterator[tuple[Sample, float, bool]]:
             own = chosen["id"]
             for index, row in enumerate(rows):
+                if empty := _empty(row, chosen, template, cls.id == "csv"):
+                    notes[f"rows without {empty}, which are left out"] += 1
+                    continue
                 id = index if own is None else row[own]
                 if own is not None and (first := places.setdefault(row.text(own), row.place)) != row.place:
                     raise row.error(f"column {own!r} has the same id, {shown(id)}, as {first}")
                 weight = 1.0 if chosen["weight"] is None else _weight(row, chosen["weight"])
-                for sample in _samples(id, row, chosen, template, dialogue_format, notes):
-                    weights.append(weight)
-                    yield sample
+                try:
+                    for each in _examples(id, row, chosen, template, dialogue_format, notes):
+                        is_copy = bool(copies.outside) and hash(folded(each.text)) in copies.outside
+                        yield each.sample(row, chosen, dialogue_format), weight, is_copy
+                except NoReply as error:
+                    without_reply.append(error)
 
-        kept = limit_samples(samples(), max_size, cls.id, split, source)
+        found = list(itertools.islice(samples(), max_size))
+        if not found and without_reply:
+            raise without_reply[0]
+        notes["dialogues without a reply of the agent, which are left out"] += len(without_reply)
+        if n_copies := sum(is_copy for *_, is_copy in found):
+            if n_copies < len(found):
+                found = [each for each in found if not each[-1]]
+                what = f"samples whose prompt is in another split, too, which are left out ({len(found)} remain)"
+            else:
+                what = "samples whose prompt is in another split, too; scores of this split measure what is remembered"
+            notes[what] += n_copies
         log_notes(notes, f"{source}, {split}")
-        return cls(kept, weights[: len(kept)], dialogue_format)
+        pool = cls(
+            limit_samples([sample for sample, *_ in found], max_size, cls.id, split, source),
+            [weight for _, weight, _ in found],
+            dialogue_format,
+        )
+        pool.notes = notes
+        return pool
 
 
 def _chosen(columns: Columns | None) -> Columns:
@@ -158,14 +209,16 @@ class HFDataset(_TablePool):
         max_size: Count | None = None,
         format: FormatName | None = None,
         context_size: Count | None = None,
+        split_by: str | None = None,
         render_chat: RenderChat | None = None,
     ) -> HFDataset:
         dialogue_format = _format(format, context_size, render_chat)
         chosen = _chosen(columns)
         numbers = {chosen["id"] or "", chosen["weight"] or "", *chosen["meta_data"]}
-        rows = dataset_split(split, dataset_id, path, name, revision, splits, held_out_share, split_seed, numbers)
+        where = (split, dataset_id, path, name, revision, splits, held_out_share, split_seed)
+        draw = functools.partial(dataset_split, *where, numbers=numbers)
         source = str(path or dataset_id)
-        return cls._of_rows(rows, split, source, columns, prompt_template, max_size, dialogue_format)
+        return cls._of_rows(draw, split, source, columns, prompt_template, max_size, dialogue_format, split_by)
 
 
 class Jsonl(_TablePool):
@@ -173,7 +226,7 @@ class Jsonl(_TablePool):
 
     Args:
         path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.jsonl`` and so on, or
-            one file. Files with a list of objects or indented objects and ``.gz`` files are also supported.
+            one file. Files with a list of objects or indented objects, ``.gz`` and ``.parquet`` are also supported.
     """
 
     id = "jsonl"
@@ -190,12 +243,13 @@ class Jsonl(_TablePool):
         max_size: Count | None = None,
         format: FormatName | None = None,
         context_size: Count | None = None,
+        split_by: str | None = None,
         render_chat: RenderChat | None = None,
     ) -> Jsonl:
         dialogue_format = _format(format, context_size, render_chat)
-        readers = file_readers(path, (".jsonl", ".json"))
-        rows = split_reader(split, readers, str(path), held_out_share, split_seed)()
-        return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
+        readers = file_readers(path, (".jsonl", ".json", ".parquet"))
+        draw = functools.partial(split_rows, split, readers, str(path), held_out_share, split_seed)
+        return cls._of_rows(draw, split, str(path), columns, prompt_template, max_size, dialogue_format, split_by)
 
 
 class Csv(_TablePool):
@@ -203,8 +257,9 @@ class Csv(_TablePool):
 
     Args:
         path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder of them, or one; also ``.gz``.
-        delimiter: Column delimiter; by default the comma, semicolon, tab or bar of the first line, or ``sep=;`` before.
-        encoding: Encoding of the files, such as ``cp1252``. UTF-16 is recognized.
+        delimiter: Column delimiter; by default the comma, semicolon, tab or bar that divides most lines as the first
+            one, or ``sep=;`` before.
+        encoding: Encoding of the files; by default UTF-8, UTF-16 or ``cp1252``, whichever they are in.
     """
 
     id = "csv"
@@ -217,18 +272,19 @@ class Csv(_TablePool):
         columns: Columns | None = None,
         prompt_template: str | None = None,
         delimiter: str | None = None,
-        encoding: str = UTF_8,
+        encoding: str | None = None,
         held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
         max_size: Count | None = None,
         format: FormatName | None = None,
         context_size: Count | None = None,
+        split_by: str | None = None,
         render_chat: RenderChat | None = None,
     ) -> Csv:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
-        rows = split_reader(split, readers, str(path), held_out_share, split_seed)()
-        return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
+        draw = functools.partial(split_rows, split, readers, str(path), held_out_share, split_seed)
+        return cls._of_rows(draw, split, str(path), columns, prompt_template, max_size, dialogue_format, split_by)
 
 
 def dataset_split(
@@ -240,6 +296,7 @@ def dataset_split(
     splits: Mapping[str, str] | None,
     held_out_share: float | None,
     split_seed: int,
+    copies: Copies | None = None,
     numbers: Collection[str] | None = None,
 ) -> Iterable[Row]:
     """Return the rows of one split of a hub dataset or of a dataset in a folder.
@@ -265,8 +322,9 @@ def dataset_split(
         source, hint = f"hub dataset {dataset_id!r}", "Without a network, set 'path:' to a folder."
         dataset = load_hub_dataset(str(dataset_id), hint, chosen, name, revision, numbers)
     if chosen is not None:
-        return report_unread(dataset_rows(dataset, f"{source}, split {chosen}"), split)
-    return split_reader(split, dataset_readers(dataset, source), source, held_out_share, split_seed, _HUB_HINT)()
+        rows = dataset_rows(dataset, f"{source}, split {chosen}")
+        return report_unread(rows if copies is None else copies.whole(rows), split)
+    return split_rows(split, dataset_readers(dataset, source), source, held_out_share, split_seed, copies, _HUB_HINT)
 
 
 def _format(name: FormatName | None, context_size: int | None, render_chat: RenderChat | None) -> DialogueFormat | None:
@@ -277,24 +335,38 @@ def _format(name: FormatName | None, context_size: int | None, render_chat: Rend
     return DialogueFormat(name, context_size, render_chat)
 
 
-def _samples(
+class _Example(NamedTuple):
+    """A sample before its prompt is written."""
+
+    id: Any
+    messages: list[Message] | None  # ``None`` for a text that is used verbatim
+    text: str  # all that the prompt says
+    references: list[str]
+    system: str | None
+
+    def sample(self, row: Row, columns: Columns, dialogue_format: DialogueFormat | None) -> Sample:
+        meta_data, prompt = {name: row[name] for name in columns["meta_data"]}, self.text
+        if self.messages is not None and dialogue_format is not None:
+            prompt, meta_data["history"] = render_messages(self.messages, row, dialogue_format, self.system)
+        return Sample(self.id, prompt, self.references, meta_data)
+
+
+def _examples(
     id: Any,
     row: Row,
     columns: Columns,
     template: list[tuple[str, str | None]] | None,
     dialogue_format: DialogueFormat | None,
     notes: Notes,
-) -> Iterator[Sample]:
-    meta_data = {name: row[name] for name in columns["meta_data"]}
-    if (column := columns["dialogue"]) is not None:
-        chosen_format = _needed(dialogue_format, row, column)
-        for number, messages, reply in dialogue_replies(row, column, columns, notes):
-            prompt, history = render_messages(messages, row, chosen_format, _system(row, columns["system"], messages))
-            yield Sample(f"{id}_{number}", prompt, [reply], {**meta_data, "history": history})
+) -> Iterator[_Example]:
+    if (dialogue := columns["dialogue"]) is not None:
+        _needed(dialogue_format, row, dialogue)
+        for number, messages, reply in dialogue_replies(row, dialogue, columns, notes):
+            yield _example(f"{id}_{number}", row, columns, messages, [reply], dialogue_format)
         return
-    text, column = "", columns["prompt"]
+    column = columns["prompt"]
     if template is None and isinstance(row[column], list):
-        dialogue_format = _needed(dialogue_format, row, column)
+        _needed(dialogue_format, row, column)
         messages = prompt_messages(row, column, columns)
     else:
         if template is not None:
@@ -305,10 +377,75 @@ def _samples(
         if given := [name for name in _OF_UTTERANCES if columns.get(name) is not None]:
             raise row.error(f"the prompt is a text and not a dialogue; remove columns.{given[0]}")
     references = [""] if columns["references"] is None else row.texts(columns["references"])
-    if dialogue_format is not None:
-        system = _system(row, columns["system"], messages)
-        text, meta_data["history"] = render_messages(messages, row, dialogue_format, system)
-    yield Sample(id, text, references, meta_data)
+    yield _example(id, row, columns, messages, references, dialogue_format)
+
+
+def _example(
+    id: Any,
+    row: Row,
+    columns: Columns,
+    messages: list[Message],
+    references: list[str],
+    dialogue_format: DialogueFormat | None,
+) -> _Example:
+    if dialogue_format is None:
+        return _Example(id, None, messages[0]["content"], references, None)
+    system, begin = _system(row, columns["system"], messages), n_instructions(messages)
+    said = [*messages[:begin], *dialogue_format.context(messages[begin:])]
+    return _Example(id, messages, "\n".join([system or "", *(each["content"] for each in said)]), references, system)
+
+
+def _empty(row: Row, columns: Columns, template: list[tuple[str, str | None]] | None, blanks: bool) -> str:
+    """What an incomplete row lacks. In CSV files, that is a blank; elsewhere it is ``null``."""
+
+    def lacks(name: str) -> bool:
+        return is_blank(row[name]) and (blanks or not isinstance(row[name], str))
+
+    if (dialogue := columns["dialogue"]) is not None:
+        first = dialogue if isinstance(dialogue, str) else dialogue[0]
+        return f"a dialogue in {first!r}" if lacks(first) else ""
+    names = [columns["prompt"]] if template is None else [name for _, name in template if name]
+    if all(map(lacks, names)):
+        return f"a prompt in {' or '.join(map(repr, names))}"
+    replies = columns["references"]
+    return f"a reply in {replies!r}" if replies is not None and lacks(replies) else ""
+
+
+def _grouped(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
+    """One row for each dialogue of rows with one utterance each, in the place of their texts.
+
+    Successive utterances of one speaker are joined, and empty ones left out. Other columns are those of the first row.
+    """
+    own, text, speaker, order = (columns[name] for name in ("conversation", "text", "speaker", "order"))
+    if own is None or text is None:
+        raise DataError("columns.conversation needs columns.text, the column with the utterances")
+    dialogues: dict[str, list[Row]] = {}
+    for row in rows:
+        if not is_blank(row[own]):
+            dialogues.setdefault(row.text(own), []).append(row)
+    for of_dialogue in dialogues.values():
+        if order is not None:
+            of_dialogue = _in_order(of_dialogue, order)
+        said = list[dict[str, Any]]()
+        for row in of_dialogue:
+            if is_blank(row[text]):
+                continue
+            if speaker is not None and said and said[-1][speaker] == row[speaker]:
+                said[-1][text] += f"\n{row.text(text)}"
+            else:
+                said.append({text: row.text(text), **({} if speaker is None else {speaker: row[speaker]})})
+        first = Row({**of_dialogue[0].values, text: said}, of_dialogue[0].place)
+        for name in (own, speaker, order):
+            first.unread.pop(name or "", None)
+        yield first
+
+
+def _in_order(rows: list[Row], column: str) -> list[Row]:
+    """Rows by a column of numbers, or of times in ISO format; as they stand if it has others."""
+    for kind in (float, lambda value: value if isinstance(value, datetime) else datetime.fromisoformat(str(value))):
+        with contextlib.suppress(ValueError, TypeError):
+            return sorted(rows, key=lambda row: kind(row[column]))  # noqa: B023
+    return rows
 
 
 def _system(row: Row, column: str | None, messages: Sequence[Message]) -> str | None:
@@ -324,7 +461,7 @@ def _system(row: Row, column: str | None, messages: Sequence[Message]) -> str | 
     return None if begin else text
 
 
-def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str) -> DialogueFormat:
+def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str | Sequence[str]) -> DialogueFormat:
     if dialogue_format is None:
         raise row.error(f"column {column!r} contains a dialogue; set datapool.args.format to eou or chat_template")
     return dialogue_format

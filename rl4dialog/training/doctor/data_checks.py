@@ -12,11 +12,10 @@ import torch
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Sample
+from rl4dialog.core.types import AGENT, MIN_SAMPLES, PARTNER, Sample
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.rollouts.conversation_log import CONVERSATIONS_WITH_DROPS, CUT_REPLIES, REPLIES
-from rl4dialog.runs.report.metrics import MIN_SAMPLES
 from rl4dialog.runs.summary import transcript
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.end_of_turn import end_of_sequence_ids
