@@ -7,11 +7,12 @@ import functools
 import logging
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -44,6 +45,7 @@ HeldOutShare = Annotated[float, Field(gt=0, lt=0.5)]
 IndexFiles = Annotated[dict[str, str], Field(min_length=1)]
 """By split, a JSON file with a list of the numbers of its rows, from 0."""
 _RowNumbers = Annotated[list[NonNegativeInt], Field(min_length=1)]
+T = TypeVar("T")
 CsvFormat = tuple[str | None, str | None]
 SplitPath = FilePath | Mapping[str, FilePath]
 # Functions that read the rows of each split of a source.
@@ -168,6 +170,15 @@ class Copies:
                 f"punctuation, and {n_templated:,} more differ only in numbers. Copies are {kept}. Rows: {sizes}"
             )
         return len(groups), found[split]
+
+    def kept(self, samples: Sequence[tuple[T, str]], notes: Counter[str]) -> list[T]:
+        """Samples, given with what their prompts say, without those whose prompt another split has, too."""
+        others = [sample for sample, text in samples if not self.outside or hash(folded(text)) not in self.outside]
+        if (n := len(samples) - len(others)) < len(samples):
+            notes[f"samples with a prompt of another split, left out ({len(others)} remain)"] += n
+            return others
+        notes["samples with a prompt of another split, which are all; scores measure what is remembered"] += n
+        return [sample for sample, _ in samples]
 
 
 def drawn_conversations(

@@ -33,7 +33,6 @@ from rl4dialog.data.splits import (
     dataset_readers,
     dataset_rows,
     file_readers,
-    folded,
     load_hub_dataset,
     load_saved_dataset,
     split_rows,
@@ -134,11 +133,11 @@ class _TablePool(TextGenPool):
             chosen = {**chosen, "dialogue": chosen["text"]}
         rows = rows_of(copies)
 
-        def samples() -> Iterator[tuple[Sample, float, bool]]:
+        def samples() -> Iterator[tuple[tuple[Sample, float], str]]:
             own = chosen["id"]
             for index, row in enumerate(rows):
                 if empty := _empty(row, chosen, template, cls.id == "csv"):
-                    notes[f"rows without {empty}, which are left out"] += 1
+                    notes[f"rows without {empty}, left out"] += 1
                     continue
                 id = index if own is None else row[own]
                 if own is not None and (first := places.setdefault(row.text(own), row.place)) != row.place:
@@ -146,28 +145,18 @@ class _TablePool(TextGenPool):
                 weight = 1.0 if chosen["weight"] is None else _weight(row, chosen["weight"])
                 try:
                     for each in _examples(id, row, chosen, template, dialogue_format, notes):
-                        is_copy = bool(copies.outside) and hash(folded(each.text)) in copies.outside
-                        yield each.sample(row, chosen, dialogue_format), weight, is_copy
+                        yield (each.sample(row, chosen, dialogue_format), weight), each.text
                 except NoReply as error:
                     without_reply.append(error)
 
         found = list(itertools.islice(samples(), max_size))
         if not found and without_reply:
             raise without_reply[0]
-        notes["dialogues without a reply of the agent, which are left out"] += len(without_reply)
-        if n_copies := sum(is_copy for *_, is_copy in found):
-            if n_copies < len(found):
-                found = [each for each in found if not each[-1]]
-                what = f"samples whose prompt is in another split, too, which are left out ({len(found)} remain)"
-            else:
-                what = "samples whose prompt is in another split, too; scores of this split measure what is remembered"
-            notes[what] += n_copies
+        notes["dialogues without a reply of the agent, left out"] += len(without_reply)
+        kept = copies.kept(found, notes)
         log_notes(notes, f"{source}, {split}")
-        pool = cls(
-            limit_samples([sample for sample, *_ in found], max_size, cls.id, split, source),
-            [weight for _, weight, _ in found],
-            dialogue_format,
-        )
+        samples_kept = limit_samples((sample for sample, _ in kept), max_size, cls.id, split, source)
+        pool = cls(samples_kept, [weight for _, weight in kept], dialogue_format)
         pool.notes = notes
         return pool
 

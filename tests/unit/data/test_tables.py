@@ -68,14 +68,14 @@ def test_template_must_name_columns_and_nothing_else(write, template):
 @pytest.mark.parametrize(
     "columns, message",
     [
-        ({"prompt": "question"}, r"train\.jsonl:1: no column 'question' \(columns: q, a, key, topic, often\)"),
-        ({"prompt": "q", "references": "topic"}, r"train\.jsonl:2: column 'topic' must contain text, not None"),
+        ({"prompt": "question"}, r"train\.jsonl:1: no column 'question' \(columns: q, a, key, topic, often, list\)"),
+        ({"prompt": "q", "references": "list"}, r"train\.jsonl:1: column 'list' is an empty list; it must"),
         ({"prompt": "q", "references": "a", "weight": "key"}, r"jsonl:1: column 'key' must contain a positive weight"),
     ],
 )
 def test_bad_columns_are_named(write, columns, message):
     with pytest.raises(DataError, match=message):
-        Jsonl.prepare("train", write({"train.jsonl": jsonl(ROWS)}), columns)
+        Jsonl.prepare("train", write({"train.jsonl": jsonl([{**ROWS[0], "list": []}])}), columns)
 
 
 @pytest.mark.parametrize(
