@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import AfterValidator
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.type_aliases import RolloutBufferSamples
 
 from rl4dialog.catalog import AdvantageRegistry
 from rl4dialog.core.config_blocks import inner_component
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.errors import nearest_hint
 from rl4dialog.functional.advantages import (
     SCALE_EPS,
     AdvantageEstimator,
@@ -37,25 +38,26 @@ from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.functional.rounding import is_constant, is_rounding, log_probs_agree
 from rl4dialog.rollouts.task_rewards import whitened
 
-Credit = str | dict[str, Any]  # id of an advantage estimator, or {id, args}
 EpisodeCredit = Literal["conversation", "turn", "token"]
 RewardBaseline = Literal["none", "batch", "running", "prompt"]
 _ALL = ""  # key of the mean over all prompts
-_CREDIT = "alg.args.credit"
 
 
-def check_credit(credit: Credit) -> None:
-    """Check the id of an advantage estimator, and its own arguments."""
-    chosen = inner_component(credit, _CREDIT)
-    if chosen.id not in AdvantageRegistry:
-        known = f"{nearest_hint(chosen.id, AdvantageRegistry.ids())} (known: {', '.join(AdvantageRegistry.ids())})"
-        raise ConfigError(f"{_CREDIT}: there is no advantage estimator {chosen.id!r}{known}")
-    AdvantageRegistry.check(chosen.id, chosen.args, where=f"{_CREDIT}.args")
+def _known_estimator(credit: Any) -> Any:
+    chosen, known = inner_component(credit, "alg.args.credit"), AdvantageRegistry.ids()
+    if chosen.id not in known:
+        raise ValueError(f"Input should be {' or '.join(map(repr, known))}{nearest_hint(chosen.id, known)}")
+    AdvantageRegistry.check(chosen.id, chosen.args, where="alg.args.credit.args")
+    return credit
+
+
+Credit = Annotated[str | dict[str, Any], AfterValidator(_known_estimator)]
+"""Id of an advantage estimator, or ``{id: ..., args: {...}}``."""
 
 
 def build_estimator(credit: Credit, **factors: float | None) -> AdvantageEstimator:
     """Build an advantage estimator with those of the factors that it takes."""
-    chosen = inner_component(credit, _CREDIT)
+    chosen = inner_component(credit, "alg.args.credit")
     return AdvantageRegistry.get(chosen.id, chosen.args, **factors)  # type: ignore[no-any-return]
 
 

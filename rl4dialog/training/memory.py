@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
-from rl4dialog.algorithms.on_policy.ppo import SUPERVISED_BATCH_SIZE
+from rl4dialog.algorithms.on_policy.clipped import SUPERVISED_BATCH_SIZE
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import RL4DialogError

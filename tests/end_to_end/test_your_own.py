@@ -7,13 +7,13 @@ import pytest
 from pages import EXAMPLES, blocks, yaml_of
 from runs import SHORT, lines, make_config, run_folder, trained_run
 
-from rl4dialog.catalog import MetricRegistry, PartnerRegistry, RewardFunctionRegistry
+from rl4dialog.catalog import AlgorithmRegistry, MetricRegistry, PartnerRegistry, RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.partner_replies import checked_reply
 from rl4dialog.core.plugins import load_imports
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, PartnerReply, Turn
 from rl4dialog.functional.advantages import Episodes
-from rl4dialog.rollouts.buffer import build_estimator, check_credit
+from rl4dialog.rollouts.buffer import build_estimator
 
 
 def imports_of(*names):
@@ -73,19 +73,18 @@ def test_advantage_estimator_trains_by_its_id(tmp_path):
 def test_advantage_estimator_gets_the_factors_that_it_names_and_arguments_of_its_own():
     load_imports(imports_of("my_estimator"), EXAMPLES)
     credit = {"id": "discounted_turns", "args": {"least": 0.75}}
-    check_credit(credit)
     ones = np.ones((1, 3), dtype=np.float32)
     episode = Episodes(ones, 0 * ones, ones, 0 * ones, np.array([[0.0, 1.0, 2.0]]), ones > 0, np.zeros(1))
     found = build_estimator(credit, gamma=0.5, gae_lambda=0.5, turn_gamma=0.8, turn_gae_lambda=1.0)(episode)
     # Rewards to go are 1 + .8 + .64, 1 + .8 and 1; the turns weigh 1, .8 and .75.
     assert found.advantages[0].tolist() == pytest.approx([2.44, 1.44, 0.75])
     for wrong, message in (
-        ({"id": "discounted_turns", "args": {"lowest": 1.0}}, "alg.args.credit.args.lowest.*accepted: least"),
-        ("discounted_turn", "alg.args.credit: there is no advantage estimator .*did you mean 'discounted_turns'"),
-        ({"args": {}}, "alg.args.credit must be an id"),
+        ({"id": "discounted_turns", "args": {"lowest": 1.0}}, r"alg\.args\.credit\.args\.lowest.*accepted: least"),
+        ("discounted_turn", r"alg\.args\.credit.*did you mean 'discounted_turns'"),
+        ({"args": {}}, r"alg\.args\.credit.*must be an id"),
     ):
         with pytest.raises(ConfigError, match=message):
-            check_credit(wrong)
+            AlgorithmRegistry.check("ppo", {"credit": wrong}, "alg.args")
 
 
 def test_rewards_and_metric_of_conversations_train_together(tmp_path):

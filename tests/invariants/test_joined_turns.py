@@ -124,7 +124,7 @@ def test_update_has_the_same_losses_and_gradients(algorithm, architecture):
 )
 def test_micro_batches_and_groups_of_joined_rows(monkeypatch, architecture, kwargs):
     """Groups stay together, so that their minibatches hold the same conversations either way."""
-    monkeypatch.setattr("rl4dialog.algorithms.on_policy.ppo.FIXED_COST", {"cpu": 8})
+    monkeypatch.setattr("rl4dialog.algorithms.on_policy.clipped.FIXED_COST", {"cpu": 8})
     settings = {**ALL_AT_ONCE, "n_generations": 2, "n_envs": 4, "policy_kwargs": {"critic": "none"}, **kwargs}
     joined, separate = pair(architecture, RLOO, **settings)
     for trained in (joined, separate):

@@ -50,7 +50,7 @@ def loss_of_ours(kl, new, old, reference, mask, advantages, **settings):
     batch = ReplySamples(replies)
     batch = batch.with_numbers(loss_weights=trained._loss_weights(batch))
     clip = ClipRange(trained.clip_range(1), trained.clip_range_high(1))
-    loss = trained._gradient(batch, lambda part: trained._terms(part, clip, None))["loss"]
+    loss = trained._gradient(batch, lambda part: trained._terms(part, clip))["loss"]
     return loss, new.grad
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.clipped import ClippedSurrogate
 from rl4dialog.core.arguments import Count, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.advantages import group_advantages, leave_one_out_advantages
@@ -22,13 +22,14 @@ from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.buffer import BaselineRolloutBuffer, EpisodeCredit, GroupRolloutBuffer, RewardBaseline
 from rl4dialog.rollouts.conversations import ConstantGroups
 
-_OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs", "huber_delta")
+# Arguments of stable-baselines3's PPO and of all algorithms on text that only those with a critic read.
+_OF_CRITIC = ("vf_coef", "clip_range_vf")
 _OF_VALUES = ("gamma", "gae_lambda", "value_gae_lambda", "turn_gae_lambda")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
 
-class CriticFree(PPO):
+class CriticFree(ClippedSurrogate):
     """Base of REINFORCE, RLOO and GRPO: PPO's clipped surrogate, with advantages from rewards alone.
 
     With ``kl_in: reward``, the penalty of each token is its log ratio to the reference (k1). With ``kl_in: loss``, the
@@ -43,8 +44,8 @@ class CriticFree(PPO):
             ``conversation``. ``null`` is 1.
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
-        kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
-            ``critic_warmup_iters``, ``critic_epochs``, ``huber_delta``, and those of values.
+        kwargs: Keyword arguments of :class:`ClippedSurrogate`, except ``vf_coef``, ``clip_range_vf``, and those of
+            values.
     """
 
     needs_critic = False
@@ -77,7 +78,7 @@ class CriticFree(PPO):
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0
 
-    def _terms(self, batch: ReplySamples, clip: ClipRange, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
+    def _terms(self, batch: ReplySamples, clip: ClipRange) -> dict[str, torch.Tensor]:
         _, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
         # PPO's clipped surrogate with group advantages (Shao et al. 2024, arXiv 2402.03300). In the first

@@ -32,7 +32,7 @@ from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.references import WeightCopy
 from rl4dialog.policies.sharding import shard_policy
-from rl4dialog.rollouts.buffer import Credit, SequenceRolloutBuffer, check_credit
+from rl4dialog.rollouts.buffer import Credit, SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.conversations import ConstantGroups, GroupSettings
 from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
@@ -207,8 +207,6 @@ class LMRolloutMixin(IterationSchedules):
         """Check constraints on config arguments beyond their types."""
         for name in SCHEDULED:
             as_schedule(args.get(name), name)
-        if cls.needs_critic and "credit" in args:
-            check_credit(args["credit"])
         for name, why in cls.no_meaning.items():
             if name in args:
                 advice = "remove it, or use another algorithm, such as ppo"

@@ -424,7 +424,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     if str(args.get("mask_type", "")).startswith("learned"):
         values["mask_every"] = args["target_update_iterations"]
     values |= {"coeff": config.alg.kl_div.coeff, "target_kl_of_penalty": config.alg.kl_div.target_kl}
-    if not (issubclass(algorithm, PPO) and algorithm.needs_critic):
+    if not issubclass(algorithm, PPO):
         values["only_of_ppo"] = next((name for name in OF_PPO if name in own), None)
     if config.reward_fn.normalize != "none" or config.alg.kl_div.norm_reward:
         values["normalizes"] = "alg.kl_div.norm_reward" if config.alg.kl_div.norm_reward else "reward_fn.normalize"

@@ -49,7 +49,6 @@ def test_defaults_are_those_of_the_papers():
         ({"gae_lambda": 0.9}, "gae_lambda has no meaning: grpo adds up rewards without values"),
         ({"vf_coef": 0.5}, r"vf_coef has no meaning: \w+ has no critic"),
         ({"clip_range_vf": 0.5}, r"clip_range_vf has no meaning: \w+ has no critic"),
-        ({"critic_warmup_iters": 2}, r"critic_warmup_iters has no meaning: \w+ has no critic"),
         ({"max_resampling": 2}, r"max_resampling has no effect without alg\.args\.constant_groups: resample"),
         ({"clip_range_high": 0.1}, r"clip_range_high is 0\.1, below alg\.args\.clip_range = 0\.2"),
         ({"gamma": 0.5}, r"alg\.args\.gamma has no meaning: grpo adds up rewards .* such as ppo"),

@@ -81,7 +81,7 @@ def test_clip_ranges_follow_their_schedules():
     terms = trained._terms
     trained._terms = lambda batch, *ranges: seen.append(ranges) or terms(batch, *ranges)
     trained.train()
-    assert seen == [((0.2, 0.3), 0.1)]
+    assert seen == [((0.2, 0.3),)]
     logged = trained.logger.name_to_value
     assert [logged[f"train/{name}"] for name in names] == [0.2, 0.3, 0.1]
     with pytest.raises(ConfigError, match=r"clip_range_high is 0\.1, below"):

@@ -58,7 +58,7 @@ SWITCHES = [
         "reinforce",
         [
             "alg.args.gamma is left out: reinforce adds up rewards without values",
-            "alg.args.critic_epochs is left out: reinforce has no critic",
+            "alg.args.critic_epochs is left out: reinforce has no updates of the critic alone",
             "alg.policy.args.critic_lr_factor is left out: reinforce has no critic",
         ],
     ),
