@@ -82,9 +82,7 @@ def drawn_rows(n_rows: int, split: str, held_out: Sequence[str], share: float, s
     return sorted(order[start:] if split == "train" else order[start : start + size])
 
 
-def drawn_groups(
-    groups: Sequence[Hashable], held_out: Sequence[str], share: float, seed: str
-) -> dict[str, list[int]]:
+def drawn_groups(groups: Sequence[Hashable], held_out: Sequence[str], share: float, seed: str) -> dict[str, list[int]]:
     """Row numbers, ascending, of each split of a table whose rows of one group stay together.
 
     Where all groups have one row, these are the rows of :func:`drawn_rows`. A group for which no held-out split has
@@ -110,7 +108,7 @@ def drawn_groups(
     return {split: sorted(chain.from_iterable(found[split])) for split in splits}
 
 
-_WORD, _NUMBER = re.compile(r"\w+"), re.compile(r"\d+")
+_WORD, _NUMBER = re.compile(r"\w+|[-+*/=<>^](?=\s*\d)"), re.compile(r"\d+")
 
 
 def folded(text: str) -> str:
@@ -159,7 +157,9 @@ class Copies:
         self.outside = {each for other in before for row in found.get(other, ()) for each in prompts[row]}
         n_copies, n_templated = len(groups) - len(texts), len(texts) - len(shapes)
         if n_copies or is_divided:
-            kept = "in the same split" if n_groups > len(held_out) else "in all splits, because there are too few others"
+            kept = (
+                "in the same split" if n_groups > len(held_out) else "in all splits, because there are too few others"
+            )
             sizes = ", ".join(
                 f"{name} {len(found[name]):,} ({len({groups[row] for row in found[name]}):,} different)"
                 for name in SPLITS

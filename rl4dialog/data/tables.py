@@ -21,7 +21,7 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, n_instructions
-from rl4dialog.data.messages import Notes, NoReply, dialogue_replies, log_notes, prompt_messages, render_messages
+from rl4dialog.data.messages import NoReply, Notes, dialogue_replies, log_notes, prompt_messages, render_messages
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import FilePath, Row, expand_path, is_blank, is_empty, report_unread
 from rl4dialog.data.splits import (
@@ -433,7 +433,7 @@ def _in_order(rows: list[Row], column: str) -> list[Row]:
     """Rows by a column of numbers, or of times in ISO format; as they stand if it has others."""
     for kind in (float, lambda value: value if isinstance(value, datetime) else datetime.fromisoformat(str(value))):
         with contextlib.suppress(ValueError, TypeError):
-            return sorted(rows, key=lambda row: kind(row[column]))  # noqa: B023
+            return sorted(rows, key=lambda row: kind(row[column]))
     return rows
 
 
