@@ -135,6 +135,7 @@ class Copies:
     read: Callable[[Row], Said]
     whole: Callable[[Iterable[Row]], Iterable[Row]] = iter  # makes rows of parts, such as of single utterances
     outside: set[int] = field(default_factory=set)  # hashes of folded prompts
+    report: str = ""  # how many rows are copies, and how many of the others each split has
 
     def drawn(
         self, split: str, rows: Iterable[Row], held_out: Sequence[str], share: float, seed: str, source: str
@@ -165,10 +166,11 @@ class Copies:
                 for name in SPLITS
                 if name in found
             )
-            _warn_once(
-                f"{source}: {n_copies:,} of {len(groups):,} rows are copies of others, but for case, space and "
-                f"punctuation, and {n_templated:,} more differ only in numbers. Copies are {kept}. Rows: {sizes}"
+            self.report = (
+                f"{n_copies:,} of {len(groups):,} rows repeat the prompt or dialogue of another, but for case, space "
+                f"and punctuation, and {n_templated:,} differ only in numbers. Copies are {kept}. Rows: {sizes}"
             )
+            _warn_once(f"{source}: {self.report}")
         return len(groups), found[split]
 
     def kept(self, samples: Sequence[tuple[T, str]], notes: Counter[str]) -> list[T]:
@@ -208,8 +210,8 @@ def split_reader(
     """What reads the rows of a split, without holding them, from a source in which splits can be missing.
 
     With a share, a missing ``val`` or ``test`` is sampled from ``train``, and removed there; otherwise it is an error.
-    With index files, every split is rows of ``train``. Rows that are sampled are counted now, and read again later. With
-    `copies`, equal rows are in the same split, and its prompts in other splits are known afterwards.
+    With index files, every split is rows of ``train``. Rows that are sampled are counted now, and read again later.
+    With `copies`, equal rows are in the same split.
     """
     check_split(split)
     if copies is not None:

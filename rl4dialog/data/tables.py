@@ -56,7 +56,7 @@ class Columns(TypedDict, total=False):
     # utterance after the first if speakers have no names. In CSV files they are encoded as JSON.
     # A list of columns has an utterance in each (``[customer_1, agent_1, customer_2]``).
     dialogue: str | list[str] | None
-    # Dialogues of one row per utterance: the column that all rows of a dialogue share. ``text`` and ``speaker`` are then
+    # For rows with one utterance each, the column that all rows of a dialogue share. ``text`` and ``speaker`` are then
     # columns, too, and ``order`` one with a time or a number, if the rows are not in order.
     conversation: str | None
     order: str | None
@@ -97,6 +97,7 @@ class _TablePool(TextGenPool):
 
     id: ClassVar[str]
     notes: Notes  # what was left out
+    copies: str  # how many rows are copies of others
 
     @classmethod
     def _of_rows(
@@ -117,47 +118,37 @@ class _TablePool(TextGenPool):
             raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
         if chosen["system"] is not None and dialogue_format is None:
             raise DataError("columns.system is a message, which needs format: eou or chat_template")
-        notes, weights = Notes(), list[float]()
-        places: dict[str, str] = {}
-        without_reply = list[NoReply]()
 
         def said(row: Row) -> Said:
-            found = [*_examples("", row, chosen, template, dialogue_format, Notes())]
+            found = [*_examples(row, chosen, template, dialogue_format, Notes())]
             prompts = [example.text for example in found]
             text = f"{prompts[-1]} {found[-1].references[0]}" if chosen["dialogue"] else prompts[0]
             return Said(text if split_by is None else row.text(split_by), text, prompts)
 
-        copies = Copies(said)
+        copies, notes, places = Copies(said), Notes(), dict[str, str]()
         if chosen["conversation"] is not None:
-            copies.whole = functools.partial(_grouped, columns=chosen)
+            copies.whole = functools.partial(whole_dialogues, columns=chosen)
             chosen = {**chosen, "dialogue": chosen["text"]}
         rows = rows_of(copies)
 
         def samples() -> Iterator[tuple[tuple[Sample, float], str]]:
             own = chosen["id"]
-            for index, row in enumerate(rows):
-                if empty := _empty(row, chosen, template, cls.id == "csv"):
-                    notes[f"rows without {empty}, left out"] += 1
-                    continue
+            for index, row, each in examples_of(rows, chosen, template, dialogue_format, notes, cls.id == "csv"):
                 id = index if own is None else row[own]
                 if own is not None and (first := places.setdefault(row.text(own), row.place)) != row.place:
                     raise row.error(f"column {own!r} has the same id, {shown(id)}, as {first}")
                 weight = 1.0 if chosen["weight"] is None else _weight(row, chosen["weight"])
-                try:
-                    for each in _examples(id, row, chosen, template, dialogue_format, notes):
-                        yield (each.sample(row, chosen, dialogue_format), weight), each.text
-                except NoReply as error:
-                    without_reply.append(error)
+                meta_data, prompt = {name: row[name] for name in chosen["meta_data"]}, each.text
+                if dialogue_format is not None:
+                    prompt, meta_data["history"] = render_messages(each.messages, row, dialogue_format, each.system)
+                id = id if each.number is None else f"{id}_{each.number}"
+                yield (Sample(id, prompt, each.references, meta_data), weight), each.text
 
-        found = list(itertools.islice(samples(), max_size))
-        if not found and without_reply:
-            raise without_reply[0]
-        notes["dialogues without a reply of the agent, left out"] += len(without_reply)
-        kept = copies.kept(found, notes)
+        kept = copies.kept([*itertools.islice(samples(), max_size)], notes)
         log_notes(notes, f"{source}, {split}")
-        samples_kept = limit_samples((sample for sample, _ in kept), max_size, cls.id, split, source)
-        pool = cls(samples_kept, [weight for _, weight in kept], dialogue_format)
-        pool.notes = notes
+        found = limit_samples((sample for sample, _ in kept), max_size, cls.id, split, source)
+        pool = cls(found, [weight for _, weight in kept], dialogue_format)
+        pool.notes, pool.copies = notes, copies.report
         return pool
 
 
@@ -324,34 +315,57 @@ def _format(name: FormatName | None, context_size: int | None, render_chat: Rend
     return DialogueFormat(name, context_size, render_chat)
 
 
-class _Example(NamedTuple):
+class Example(NamedTuple):
     """A sample before its prompt is written."""
 
-    id: Any
-    messages: list[Message] | None  # ``None`` for a text that is used verbatim
+    messages: list[Message]
     text: str  # all that the prompt says
     references: list[str]
     system: str | None
+    number: int | None = None  # of the reply in its dialogue
 
-    def sample(self, row: Row, columns: Columns, dialogue_format: DialogueFormat | None) -> Sample:
-        meta_data, prompt = {name: row[name] for name in columns["meta_data"]}, self.text
-        if self.messages is not None and dialogue_format is not None:
-            prompt, meta_data["history"] = render_messages(self.messages, row, dialogue_format, self.system)
-        return Sample(self.id, prompt, self.references, meta_data)
+
+Template = list[tuple[str, str | None]]
+
+
+def examples_of(
+    rows: Iterable[Row],
+    columns: Columns,
+    template: Template | None,
+    dialogue_format: DialogueFormat | None,
+    notes: Notes,
+    is_csv: bool,
+) -> Iterator[tuple[int, Row, Example]]:
+    """Number, row and example of each sample. Rows that lack something are counted in the notes."""
+    without_reply, index = list[NoReply](), 0
+    for index, row in enumerate(rows):
+        if empty := _empty(row, columns, template, is_csv):
+            notes[f"rows without {empty}, left out"] += 1
+            continue
+        try:
+            for each in _examples(row, columns, template, dialogue_format, notes):
+                yield index, row, each
+        except NoReply as error:
+            without_reply.append(error)
+    if len(without_reply) == index + 1:
+        raise without_reply[0]
+    notes["dialogues without a reply of the agent, left out"] += len(without_reply)
 
 
 def _examples(
-    id: Any,
-    row: Row,
-    columns: Columns,
-    template: list[tuple[str, str | None]] | None,
-    dialogue_format: DialogueFormat | None,
-    notes: Notes,
-) -> Iterator[_Example]:
+    row: Row, columns: Columns, template: Template | None, dialogue_format: DialogueFormat | None, notes: Notes
+) -> Iterator[Example]:
+    def example(messages: list[Message], references: list[str], number: int | None = None) -> Example:
+        if dialogue_format is None:
+            return Example(messages, messages[0]["content"], references, None, number)
+        system, begin = _system(row, columns["system"], messages), n_instructions(messages)
+        texts = [each["content"] for each in (*messages[:begin], *dialogue_format.context(messages[begin:]))]
+        return Example(messages, "\n".join([system or "", *texts]), references, system, number)
+
     if (dialogue := columns["dialogue"]) is not None:
         _needed(dialogue_format, row, dialogue)
         for number, messages, reply in dialogue_replies(row, dialogue, columns, notes):
-            yield _example(f"{id}_{number}", row, columns, messages, [reply], dialogue_format)
+            yield example(messages, [reply], number)
         return
     column = columns["prompt"]
     if template is None and isinstance(row[column], list):
@@ -365,26 +379,10 @@ def _examples(
         messages = [{"role": "user", "content": text}]
         if given := [name for name in _OF_UTTERANCES if columns.get(name) is not None]:
             raise row.error(f"the prompt is a text and not a dialogue; remove columns.{given[0]}")
-    references = [""] if columns["references"] is None else row.texts(columns["references"])
-    yield _example(id, row, columns, messages, references, dialogue_format)
+    yield example(messages, [""] if columns["references"] is None else row.texts(columns["references"]))
 
 
-def _example(
-    id: Any,
-    row: Row,
-    columns: Columns,
-    messages: list[Message],
-    references: list[str],
-    dialogue_format: DialogueFormat | None,
-) -> _Example:
-    if dialogue_format is None:
-        return _Example(id, None, messages[0]["content"], references, None)
-    system, begin = _system(row, columns["system"], messages), n_instructions(messages)
-    said = [*messages[:begin], *dialogue_format.context(messages[begin:])]
-    return _Example(id, messages, "\n".join([system or "", *(each["content"] for each in said)]), references, system)
-
-
-def _empty(row: Row, columns: Columns, template: list[tuple[str, str | None]] | None, blanks: bool) -> str:
+def _empty(row: Row, columns: Columns, template: Template | None, blanks: bool) -> str:
     """What an incomplete row lacks. In CSV files, that is a blank; elsewhere it is ``null``."""
 
     def lacks(name: str) -> bool:
@@ -400,7 +398,7 @@ def _empty(row: Row, columns: Columns, template: list[tuple[str, str | None]] | 
     return f"a reply in {replies!r}" if replies is not None and lacks(replies) else ""
 
 
-def _grouped(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
+def whole_dialogues(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
     """One row for each dialogue of rows with one utterance each, in the place of their texts.
 
     Successive utterances of one speaker are joined, and empty ones left out. Other columns are those of the first row.
@@ -450,10 +448,9 @@ def _system(row: Row, column: str | None, messages: Sequence[Message]) -> str | 
     return None if begin else text
 
 
-def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str | Sequence[str]) -> DialogueFormat:
+def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str | Sequence[str]) -> None:
     if dialogue_format is None:
         raise row.error(f"column {column!r} contains a dialogue; set datapool.args.format to eou or chat_template")
-    return dialogue_format
 
 
 def _weight(row: Row, column: str) -> float:
@@ -463,7 +460,7 @@ def _weight(row: Row, column: str) -> float:
     raise row.error(f"column {column!r} must contain a positive weight, not {row[column]!r}")
 
 
-def _parts(template: str) -> list[tuple[str, str | None]]:
+def _parts(template: str) -> Template:
     """Texts of a template, and the columns after them. Unlike in ``str.format``, values have no attributes."""
     try:
         parts = list(string.Formatter().parse(template))
