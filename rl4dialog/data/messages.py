@@ -85,13 +85,18 @@ def check_learned(message: Mapping[str, Any], row: Row, place: str) -> None:
                 )
 
 
+def speaker_of(column: str) -> str:
+    """The name of a column without its number."""
+    return re.sub(r"[\W_]*\d+[\W_]*", "", column) or column
+
+
 def turns_of(row: Row, columns: Sequence[str]) -> list[Any]:
     """Utterances in one column each, up to the first empty cell.
 
     Their speakers are the names of the columns without numbers (``customer_1``), unless all are the same.
     """
     texts = [*itertools.takewhile(lambda text: not is_blank(text), (row[column] for column in columns))]
-    speakers = [re.sub(r"[\W_]*\d+[\W_]*", "", column) or column for column in columns]
+    speakers = [*map(speaker_of, columns)]
     if len({*speakers}) == 1:
         return texts
     return [{"speaker": name, "text": text} for name, text in zip(speakers, texts, strict=False)]

@@ -82,17 +82,22 @@ def drawn_rows(n_rows: int, split: str, held_out: Sequence[str], share: float, s
     return sorted(order[start:] if split == "train" else order[start : start + size])
 
 
-def drawn_groups(groups: Sequence[Hashable], held_out: Sequence[str], share: float, seed: str) -> dict[str, list[int]]:
+def drawn_groups(
+    groups: Sequence[Hashable | None], held_out: Sequence[str], share: float, seed: str
+) -> dict[str, list[int]]:
     """Row numbers, ascending, of each split of a table whose rows of one group stay together.
 
     Where all groups have one row, these are the rows of :func:`drawn_rows`. A group for which no held-out split has
-    room is of ``train``, unless a split would be empty. Fewer groups than splits are not kept together.
+    room is of ``train``, unless a split would be empty. Fewer groups than splits are not kept together. Rows whose
+    group is ``None`` are those that will be left out.
     """
     members: dict[Hashable, list[int]] = {}
     for number, group in enumerate(groups):
         members.setdefault(group, []).append(number)
-    parts, splits, size = [*members.values()], (*held_out, "train"), max(1, round(len(groups) * share))
-    if len(parts) < len(splits) or len(parts) == len(groups):
+    unused = members.pop(None, [])
+    parts, splits, n_rows = [*members.values()], (*held_out, "train"), len(groups) - len(unused)
+    size = max(1, round(n_rows * share))
+    if len(parts) < len(splits) or len(parts) == n_rows:
         return {split: drawn_rows(len(groups), split, held_out, share, seed) for split in splits}
     found: dict[str, list[list[int]]] = {split: [] for split in splits}
     room = dict.fromkeys(held_out, size)
@@ -105,6 +110,7 @@ def drawn_groups(groups: Sequence[Hashable], held_out: Sequence[str], share: flo
         if not found[split]:
             giver = found["train"] if len(found["train"]) > 1 else max(found.values(), key=len)
             found[split].append(giver.pop(giver.index(min(giver, key=len))))
+    found["train"].append(unused)
     return {split: sorted(chain.from_iterable(found[split])) for split in splits}
 
 
@@ -135,49 +141,45 @@ class Copies:
     read: Callable[[Row], Said]
     whole: Callable[[Iterable[Row]], Iterable[Row]] = iter  # makes rows of parts, such as of single utterances
     outside: set[int] = field(default_factory=set)  # hashes of folded prompts
-    report: str = ""  # how many rows are copies, and how many of the others each split has
+    report: str = ""  # how many rows are copies, if there are any
 
     def drawn(
         self, split: str, rows: Iterable[Row], held_out: Sequence[str], share: float, seed: str, source: str
     ) -> tuple[int, list[int]]:
         """The number of rows, and those of a split."""
-        groups, texts, prompts, shapes = list[Hashable](), set[int](), list[list[int]](), set[int]()
-        for number, row in enumerate(rows):
+        groups, texts, prompts, shapes = list[int | None](), list[int](), list[list[int]](), set[int]()
+        for row in rows:
             try:
                 said = self.read(row)
             except DataError:  # which comes again when the row is used
                 said = Said("", "", [])
-            text = folded(said.text)
-            groups.append(hash(folded(said.group) or (number,)))
+            group, text = folded(said.group), folded(said.text)
+            groups.append(hash(group) if group else None)
             prompts.append([hash(folded(each)) for each in said.prompts])
-            texts.add(hash(text or (number,)))
-            shapes.add(hash(_NUMBER.sub("0", text) or (number,)))
-        found, n_groups = drawn_groups(groups, held_out, share, seed), len({*groups})
-        is_divided = len(held_out) < n_groups < len(groups)
-        before = SPLITS[: SPLITS.index(split)] if n_groups > len(held_out) else ()
+            if text:
+                texts.append(hash(text))
+                shapes.add(hash(_NUMBER.sub("0", text)))
+        found = drawn_groups(groups, held_out, share, seed)
+        is_kept = len({*groups} - {None}) > len(held_out)
+        before = SPLITS[: SPLITS.index(split)] if is_kept else ()
         self.outside = {each for other in before for row in found.get(other, ()) for each in prompts[row]}
-        n_copies, n_templated = len(groups) - len(texts), len(texts) - len(shapes)
-        if n_copies or is_divided:
-            kept = (
-                "in the same split" if n_groups > len(held_out) else "in all splits, because there are too few others"
-            )
-            sizes = ", ".join(
-                f"{name} {len(found[name]):,} ({len({groups[row] for row in found[name]}):,} different)"
-                for name in SPLITS
-                if name in found
-            )
+        n_different, n_all = len({*texts}), len(texts)
+        if n_different < n_all:
+            kept = "in the same split" if is_kept else "in all splits, because there are too few others"
             self.report = (
-                f"{n_copies:,} of {len(groups):,} rows repeat the prompt or dialogue of another, but for case, space "
-                f"and punctuation, and {n_templated:,} differ only in numbers. Copies are {kept}. Rows: {sizes}"
+                f"{n_all - n_different:,} of {n_all:,} rows repeat the prompt or dialogue of another, but for case, space "
+                f"and punctuation, and {n_different - len(shapes):,} more differ only in numbers; copies are {kept}"
             )
-            _warn_once(f"{source}: {self.report}")
+            counts = {name: len({groups[row] for row in found[name]} - {None}) for name in SPLITS if name in found}
+            sizes = ", ".join(f"{name} {len(found[name]):,} ({n:,} different)" for name, n in counts.items())
+            _warn_once(f"{source}: {self.report}. Rows: {sizes}")
         return len(groups), found[split]
 
     def kept(self, samples: Sequence[tuple[T, str]], notes: Counter[str]) -> list[T]:
         """Samples, given with what their prompts say, without those whose prompt another split has, too."""
         others = [sample for sample, text in samples if not self.outside or hash(folded(text)) not in self.outside]
         if (n := len(samples) - len(others)) < len(samples):
-            notes[f"samples with a prompt of another split, left out ({len(others)} remain)"] += n
+            notes["samples with a prompt of another split, left out"] += n
             return others
         notes["samples with a prompt of another split, which are all; scores measure what is remembered"] += n
         return [sample for sample, _ in samples]

@@ -111,7 +111,7 @@ class _TablePool(TextGenPool):
         dialogue_format: DialogueFormat | None,
         split_by: str | None,
     ) -> Self:
-        chosen, template = _chosen(columns), None if prompt_template is None else _parts(prompt_template)
+        chosen, template = columns_of(columns), None if prompt_template is None else _parts(prompt_template)
         if dialogue_format is not None and "history" in chosen["meta_data"]:
             raise DataError("columns.meta_data: 'history' is reserved for the prompt's utterances; rename the column")
         if chosen["dialogue"] is not None and template is not None:
@@ -120,6 +120,8 @@ class _TablePool(TextGenPool):
             raise DataError("columns.system is a message, which needs format: eou or chat_template")
 
         def said(row: Row) -> Said:
+            if _empty(row, chosen, template, cls.id == "csv"):
+                return Said("", "", [])
             found = [*_examples(row, chosen, template, dialogue_format, Notes())]
             prompts = [example.text for example in found]
             text = f"{prompts[-1]} {found[-1].references[0]}" if chosen["dialogue"] else prompts[0]
@@ -145,14 +147,14 @@ class _TablePool(TextGenPool):
                 yield (Sample(id, prompt, each.references, meta_data), weight), each.text
 
         kept = copies.kept([*itertools.islice(samples(), max_size)], notes)
-        log_notes(notes, f"{source}, {split}")
+        log_notes(notes, f"{source}, {split} ({len(kept)} samples)")
         found = limit_samples((sample for sample, _ in kept), max_size, cls.id, split, source)
         pool = cls(found, [weight for _, weight in kept], dialogue_format)
         pool.notes, pool.copies = notes, copies.report
         return pool
 
 
-def _chosen(columns: Columns | None) -> Columns:
+def columns_of(columns: Columns | None) -> Columns:
     given = columns or {}
     if given.get("dialogue") is not None and (both := [key for key in ("prompt", "references") if key in given]):
         raise DataError(f"columns.dialogue already contains prompts and replies; remove columns.{both[0]}")
@@ -193,7 +195,7 @@ class HFDataset(_TablePool):
         render_chat: RenderChat | None = None,
     ) -> HFDataset:
         dialogue_format = _format(format, context_size, render_chat)
-        chosen = _chosen(columns)
+        chosen = columns_of(columns)
         numbers = {chosen["id"] or "", chosen["weight"] or "", *chosen["meta_data"]}
         where = (split, dataset_id, path, name, revision, splits, held_out_share, split_seed)
         draw = functools.partial(dataset_split, *where, numbers=numbers)
@@ -412,7 +414,7 @@ def whole_dialogues(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
             dialogues.setdefault(row.text(own), []).append(row)
     for of_dialogue in dialogues.values():
         if order is not None:
-            of_dialogue = _in_order(of_dialogue, order)
+            of_dialogue = in_order(of_dialogue, order) or of_dialogue
         said = list[dict[str, Any]]()
         for row in of_dialogue:
             if is_blank(row[text]):
@@ -427,12 +429,12 @@ def whole_dialogues(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
         yield first
 
 
-def _in_order(rows: list[Row], column: str) -> list[Row]:
-    """Rows by a column of numbers, or of times in ISO format; as they stand if it has others."""
+def in_order(rows: Sequence[Row], column: str) -> list[Row] | None:
+    """Rows by a column of numbers, or of times in ISO format; ``None`` if it has others."""
     for kind in (float, lambda value: value if isinstance(value, datetime) else datetime.fromisoformat(str(value))):
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError, DataError):
             return sorted(rows, key=lambda row: kind(row[column]))
-    return rows
+    return None
 
 
 def _system(row: Row, column: str | None, messages: Sequence[Message]) -> str | None:
