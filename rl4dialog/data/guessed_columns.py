@@ -26,6 +26,8 @@ N_READ = 2000
 """Rows that are read to guess columns and lengths."""
 _NAMES = packaged_yaml(Path(__file__).with_suffix(".yaml"))
 _MOST_SPEAKERS = 10  # names of roles, and not of persons
+_BYTES_OF_WORD = 6
+_SMALL_FILE = 2**19  # bytes
 _SHARE_WHOLE = 0.95  # of prompts and replies that fit into the lengths
 _NUMBERED = re.compile(r"\D*?(\d+)\D*")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -49,6 +51,7 @@ class Table:
     n_rows: int  # that have samples
     examples: Sequence[tuple[Row, Example]]
     notes: Notes
+    is_small: bool  # whether all of it can be read at once
     unread: Sequence[str] = ()
     ratings: str = ""  # a column of them, with its values
     has_rewards: bool = False
@@ -60,11 +63,11 @@ class Table:
 
     @property
     def n_prompt_words(self) -> int:
-        return _long([len(example.text.split()) for _, example in self.examples])
+        return _long([_n_words(example.text) for _, example in self.examples])
 
     @property
     def n_reply_words(self) -> int | None:
-        return _long([len(each.references[0].split()) for _, each in self.examples]) if self.has_replies else None
+        return _long([_n_words(each.references[0]) for _, each in self.examples]) if self.has_replies else None
 
 
 def read_table(
@@ -123,6 +126,7 @@ def read_table(
         len({row.place for row, _ in examples}),
         examples,
         notes,
+        len(rows) < N_READ or path.stat().st_size < _SMALL_FILE,
         unused,
         next(ratings, ""),
         has_rewards,
@@ -158,7 +162,10 @@ def _utterances(rows: Sequence[Row], cells: Cells) -> dict[str, Any] | None:
 
     texts = [name for name in cells if _is_text(cells[name])]
     own = [name for name in named("conversations") if len({*map(str, cells[name])}) <= len(cells[name]) / 1.5]
-    speakers = [name for name in named("speakers") if 2 <= len({*map(str, cells[name])}) <= _MOST_SPEAKERS]
+    values = {name: {str(cell).lower() for cell in cells[name]} for name in cells}
+    known = {*ELSEWHERE["agents"], *ELSEWHERE["people"]}
+    few = [name for name in cells if 2 <= len(values[name]) <= _MOST_SPEAKERS]
+    speakers = [name for name in few if values[name] & known] or [name for name in few if name in named("speakers")]
     times = [name for name in named("orders") if name not in own and in_order(rows, name) is not None]
     if not texts or not own or not (speakers or (times and len(texts) == 1)):
         return None
@@ -264,6 +271,11 @@ def _listed(cell: Any) -> list[Any] | None:
 
 def _key(kind: str, utterance: Any) -> str | None:
     return next((key for key in ELSEWHERE["keys"][kind] if isinstance(utterance, Mapping) and key in utterance), None)
+
+
+def _n_words(text: str) -> int:
+    """Number of words, which are counted as several if they are long or have no spaces between them."""
+    return max(len(text.split()), len(text.encode()) // _BYTES_OF_WORD)
 
 
 def _long(lengths: Sequence[int]) -> int:

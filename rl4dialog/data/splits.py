@@ -167,8 +167,8 @@ class Copies:
         if n_different < n_all:
             kept = "in the same split" if is_kept else "in all splits, because there are too few others"
             self.report = (
-                f"{n_all - n_different:,} of {n_all:,} rows repeat the prompt or dialogue of another, but for case, space "
-                f"and punctuation, and {n_different - len(shapes):,} more differ only in numbers; copies are {kept}"
+                f"{n_all - n_different:,} of {n_all:,} rows repeat another prompt or dialogue, but for case, space and "
+                f"punctuation, and {n_different - len(shapes):,} more differ only in numbers; copies are {kept}"
             )
             counts = {name: len({groups[row] for row in found[name]} - {None}) for name in SPLITS if name in found}
             sizes = ", ".join(f"{name} {len(found[name]):,} ({n:,} different)" for name, n in counts.items())

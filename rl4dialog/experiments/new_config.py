@@ -51,7 +51,8 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
         model=model,
         datapool=_datapool(table, "eou" if is_tiny or is_base else "chat_template"),
         reward=_reward(table, reward),
-        n_prompt=_tokens(table.n_prompt_words, 512),
+        # A vocabulary of the train split writes other words in pieces.
+        n_prompt=_tokens(table.n_prompt_words * (2 if is_tiny else 1), 512),
         n_reply=_tokens(table.n_reply_words or 40, 128),
         is_tiny=is_tiny,
         is_base=is_base,
@@ -180,7 +181,7 @@ def findings(table: Table, text: str, reward: str | None = None) -> Iterator[str
 def _divided(pool: str, args: dict[str, Any], table: Table) -> Iterator[str]:
     """What is left out, and what the splits have, as a training reads them."""
     notes, data, where = table.notes, dict[str, Any](), f" of the first {N_READ} rows"
-    if table.n_rows < N_READ:
+    if table.is_small:
         try:
             with _quiet():
                 data = {name: DataPoolRegistry.get(pool, {**args, "format": "eou", "split": name}) for name in SPLITS}
