@@ -153,9 +153,10 @@ class Copies:
                 said = self.read(row)
             except DataError:  # which comes again when the row is used
                 said = Said("", "", [])
-            group, text = folded(said.group), folded(said.text)
+            text = folded(said.text)
+            group = text if said.group is said.text else folded(said.group)
             groups.append(hash(group) if group else None)
-            prompts.append([hash(folded(each)) for each in said.prompts])
+            prompts.append([hash(text if each is said.text else folded(each)) for each in said.prompts])
             if text:
                 texts.append(hash(text))
                 shapes.add(hash(_NUMBER.sub("0", text)))
