@@ -8,7 +8,8 @@ from rl4dialog.cli import main
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.experiments.new_config import RECIPES, TINY_MODEL, config_text, read_table
+from rl4dialog.data.guessed_columns import read_table
+from rl4dialog.experiments.new_config import RECIPES, TINY_MODEL, config_text
 
 
 def write_csv(folder, header, *rows):
@@ -30,6 +31,10 @@ def write_csv(folder, header, *rows):
         ("instruction,input,response", "instruction", "response"),
         ("prompt,agent", "prompt", None),
         ("conversation,user,bot", "user", "bot"),  # words, and no list of messages
+        ("Customer message,Agent reply,CSAT", "Customer message", "Agent reply"),
+        ("agentText,visitorText", "visitorText", "agentText"),
+        ("Frage,Antwort", "Frage", "Antwort"),
+        ("message,our answer,x", "message", "our answer"),
     ],
 )
 def test_columns_are_guessed_from_usual_names(tmp_path, header, prompt, reply):
@@ -69,7 +74,9 @@ def test_a_model_without_chat_template_first_learns_the_replies(tmp_path):
         (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
         config = yaml.safe_load(config_text(table, "config.yml", str(tmp_path / "model")))
         assert config["datapool"]["args"]["format"] == kind and "lora" in config
-        assert config.get("warm_start", {}).get("keep_best", False) is (kind == "eou")
+        assert config["warm_start"]["keep_best"] and config["warm_start"]["n_epochs"] == (10000 if kind == "eou" else 3)
+        rewarded = yaml.safe_load(config_text(table, "config.yml", str(tmp_path / "model"), "length_penalty"))
+        assert ("warm_start" in rewarded) is (kind == "eou"), "replies are imitated first if they are all there is"
     with pytest.raises(ConfigError, match=r"--model \./none: there is no such folder"):
         config_text(table, "config.yml", "./none")
 
@@ -122,7 +129,9 @@ def test_bad_tables_are_explained(tmp_path):
     with pytest.raises(DataError, match=r"cannot be guessed: it has a, b, c.* --prompt COLUMN --reply COLUMN"):
         read_table(write_csv(tmp_path, "a,b,c"))
     with pytest.raises(DataError, match=r"which one the replies, if there are any: --prompt 'they said' --reply us$"):
-        read_table(write_csv(tmp_path, "id,they said,us,mood", *["1,where is it ?,on its way .,fine"] * 3))
+        read_table(write_csv(tmp_path, "id,they said,us,mood", *["1,where is it ?,on its way .,all is fine"] * 3))
+    two = read_table(write_csv(tmp_path, "id,they said,us,mood", *["1,where is it ?,on its way .,fine"] * 3))
+    assert two.columns == {"prompt": "they said", "references": "us"}
     assert read_table(write_csv(tmp_path, "a,b,c"), "a", "b").columns == {"prompt": "a", "references": "b"}
     with pytest.raises(DataError, match=r"--reply d: .* has no such column; it has a, b, c"):
         read_table(write_csv(tmp_path, "a,b,c"), "a", "d")
