@@ -57,8 +57,8 @@ def train(
     """
     from rl4dialog.commands.parser import COMMANDS, make_parser
     from rl4dialog.core.config import load_config, text_config
-    from rl4dialog.experiments.own_process import train_arguments
     from rl4dialog.inference.loading import TrainedRun, load_agent
+    from rl4dialog.training.own_process import train_arguments
 
     folder = Path(run).expanduser().absolute()
     settings = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]

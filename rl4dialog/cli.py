@@ -17,11 +17,8 @@ from rl4dialog.commands.options import check_numbers
 from rl4dialog.commands.parser import COMMANDS, make_parser
 from rl4dialog.core.errors import ConfigError, RL4DialogError, RunInterrupted, nearest_hint
 from rl4dialog.core.process_memory import keep_few_kernels
-from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, end_with_parent
 from rl4dialog.training.interruption import StopSignals, ignore_sigterm
-
-# Commands that a rerun continues, so that a signal is no failure at any moment.
-_RESUMABLE = ("train", "sweep", "benchmark", "improve", "reproduce")
+from rl4dialog.training.own_process import EXIT_INTERRUPTED, end_with_parent
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +66,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
         keys = [text.partition("=")[0] for text in getattr(args, "overrides", None) or ()]
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise ConfigError(f"--set {twice[0]} is given twice; keep one of them")
-        with StopSignals() if name in _RESUMABLE else nullcontext():
+        with StopSignals() if COMMANDS[name].is_resumable else nullcontext():
             check_numbers(COMMANDS[name], args)
             return COMMANDS[name].run(args) or 0
     except RunInterrupted as stop:

@@ -19,9 +19,9 @@ from rl4dialog.core.config_blocks import Block
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import load_yaml
-from rl4dialog.experiments.own_process import RESUMED, run_command, train_arguments
 from rl4dialog.runs.run_folder import is_complete, read_result
 from rl4dialog.runs.summary import format_number, table_style
+from rl4dialog.training.own_process import RESUMED, run_command, train_arguments
 
 EXPECTED = Path(__file__).parents[1] / "task_configs" / "expected.yml"
 

@@ -30,7 +30,8 @@ from rl4dialog.core.files import write_json
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.ratings import judged_dialogue
 from rl4dialog.data.small_talk.pool import BEST_N_WORDS, PER_WORD, QUESTION, SimulatedPerson, utility
-from rl4dialog.experiments.improvement import (
+from rl4dialog.functional.statistics import Estimate
+from rl4dialog.inference.improvement import (
     COMPARISON,
     POLICY,
     REWARD_MODEL,
@@ -41,8 +42,6 @@ from rl4dialog.experiments.improvement import (
     train_stage,
     write_files,
 )
-from rl4dialog.experiments.own_process import run_command
-from rl4dialog.functional.statistics import Estimate
 from rl4dialog.inference.loading import read_run_config
 from rl4dialog.inference.model_comparison import compare_models
 from rl4dialog.inference.queue_selection import STRATEGIES
@@ -50,6 +49,7 @@ from rl4dialog.runs.reading import Predictions, pair, read_run
 from rl4dialog.runs.report.metrics import sample_estimate
 from rl4dialog.runs.report.pages import KL
 from rl4dialog.scores.reward_models import KEY, load_reward_model
+from rl4dialog.training.own_process import run_command
 
 _ARGUMENTS = ("run", "strategy", "n_held_out", "temperature", "error_rate", "seed")
 

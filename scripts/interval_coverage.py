@@ -1,4 +1,4 @@
-"""Simulates how often the 95 % intervals of this toolkit cover, and prints the table of ``docs/comparing.md``.
+"""Simulates how often the 95 % intervals of this toolkit cover, and prints the table of ``docs/metrics.md``.
 
     python scripts/interval_coverage.py              # some minutes on one core
     python scripts/interval_coverage.py --trials 100  # a quick look
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rl4dialog.experiments.quality.outcomes import win_rate
+from rl4dialog.features.experiments.quality.outcomes import win_rate
 from rl4dialog.functional.statistics import CONFIDENCE, Interval, bootstrap_intervals, wilson_interval
 from rl4dialog.runs.report.metrics import mean_estimate, student_interval
 

@@ -33,7 +33,6 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.files import write_json
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.experiments.own_process import RESUMED, run_command, train_arguments
 from rl4dialog.functional.advantages import GAE, Episodes, TurnGAE, group_advantages, leave_one_out_advantages
 from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.statistics import bootstrap_intervals
@@ -54,6 +53,7 @@ from rl4dialog.tasks.guess_what import (
 )
 from rl4dialog.tasks.playing import SeededPlayer, play
 from rl4dialog.training.critic_measure import CriticMeasure, State
+from rl4dialog.training.own_process import RESUMED, run_command, train_arguments
 
 CONFIG = Path(__file__).parents[1] / "task_configs" / "guess_what" / "llama_ppo.yml"
 GROUP = 4  # games about the same thing

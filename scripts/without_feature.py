@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,11 +31,13 @@ def all_that_need(name: str) -> set[str]:
 
 
 def is_of(file: str, names: Collection[str]) -> bool:
-    """Whether a script, benchmark or example imports one of these features."""
+    """Whether a script, benchmark or example imports one of these features, itself or in a benchmark."""
     if not file.endswith(".py") or not file.startswith(("scripts/", "benchmarks/", "docs/")):
         return False
     text = (ROOT / file).read_text(encoding="utf-8")
-    return any(f"rl4dialog.features.{name}" in text for name in names)
+    of_benchmarks = re.findall(r"from benchmarks\.(\w+) import", text)
+    found = any(f"rl4dialog.features.{name}" in text for name in names)
+    return found or any(is_of(f"benchmarks/{each}.py", names) for each in of_benchmarks)
 
 
 def copy_without(name: str, output: Path) -> None:
@@ -52,7 +55,7 @@ def copy_without(name: str, output: Path) -> None:
         feature = features()[each]
         removed |= {f"rl4dialog/features/{each}", f"tests/features/{each}"}
         removed |= {f"task_configs/{config}" for config in feature.configs}
-        pages |= {feature.page} if feature.page else set()
+        pages |= {*feature.pages}
     removed |= {f"docs/{page}" for page in pages}
     listing = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
     for file in subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0"):

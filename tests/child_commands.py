@@ -1,6 +1,6 @@
 """Commands that an experiment would start, done in this process."""
 
-from rl4dialog.experiments import own_process
+from rl4dialog.training import own_process
 
 
 class FakeProcess:

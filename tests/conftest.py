@@ -44,7 +44,7 @@ def _git_state(folder, tracks=None):
     return _GIT_STATE(folder) if tracks is None else _OF_PACKAGE(folder, tracks)
 
 
-_LONG = {"training", "experiments", "runs", "serving", "scores"}
+_LONG = {"training", "runs", "scores"}
 
 
 def pytest_collection_modifyitems(items):

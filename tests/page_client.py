@@ -8,7 +8,7 @@ import uuid
 
 import httpx
 
-from rl4dialog.serving.page import without_joiners
+from rl4dialog.features.serving.page import without_joiners
 
 
 class Tab:

@@ -7,8 +7,8 @@ from apart import Command
 from http_servers import free_port
 
 from rl4dialog import cli
-from rl4dialog.serving import server
-from rl4dialog.serving.judging import JudgingPage
+from rl4dialog.features.serving import server
+from rl4dialog.features.serving.judging import JudgingPage
 
 
 def _need_gradio():

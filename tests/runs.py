@@ -186,27 +186,6 @@ def module_run(config_of):
     return run
 
 
-class Ended:
-    """In the place of a process: a command that ran in this one."""
-
-    def __init__(self, code):
-        self.wait = self.poll = lambda: code
-        self.terminate = self.kill = lambda: None
-
-
-def start_commands_here(patch):
-    """Run what `rl4dialog.experiments` starts as commands in this process: another one takes seconds to load torch."""
-
-    def start(arguments, folder=None, environment=None, output=None):
-        with pytest.MonkeyPatch.context() as inside:
-            inside.chdir(folder or Path.cwd())
-            for name, value in (environment or {}).items():
-                inside.setenv(name, value)
-            return Ended(cli.main(arguments))
-
-    patch.setattr("rl4dialog.experiments.own_process.start_command", start)
-
-
 def keep_registries(patch):
     """Have what is registered from now on forgotten when the patch is undone."""
     for registry in (value for value in vars(catalog).values() if isinstance(value, Registry)):

@@ -2,7 +2,7 @@
 
 import json
 
-from rl4dialog.experiments.sweep.running import TrialResult
+from rl4dialog.features.experiments.sweep.running import TrialResult
 
 
 def write_run(folder, rewards, metrics=None):

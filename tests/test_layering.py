@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "rl4dialog"
 LAYERS = {
     "core": 0, "catalog": 0.5, "data": 1, "text": 1, "functional": 1, "tasks": 1.5, "policies": 2, "envs": 2,
     "scores": 2.5, "rollouts": 3, "partners": 3, "algorithms": 4, "runs": 4.5, "training": 5,
-    "inference": 6, "experiments": 6, "serving": 6.5, "commands": 7, "features": 7.5, "cli": 8,
+    "inference": 6, "commands": 7, "features": 7.5, "cli": 8,
 }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def _possible() -> str:
 )
 def init(args: Namespace) -> None:
     from rl4dialog.data.guessed_columns import read_table
-    from rl4dialog.experiments.new_config import CHAT_MODEL, config_text, findings, recipe_text, write_config
+    from rl4dialog.training.new_config import CHAT_MODEL, config_text, findings, recipe_text, write_config
 
     data, model, output = args.data, args.model, str(args.output)
     if data is None and args.recipe is None:

@@ -82,7 +82,7 @@ def select(args: Namespace) -> None:
 )
 def improve(args: Namespace) -> None:
     from rl4dialog.core.config import text_config
-    from rl4dialog.experiments.improvement import improve, make_plan, plan_text
+    from rl4dialog.inference.improvement import improve, make_plan, plan_text
     from rl4dialog.inference.loading import read_run_config
     from rl4dialog.inference.model_comparison import compare_models
 

@@ -1,10 +1,8 @@
-"""What a command is, and options that several commands share: configs, models, judgements and addresses."""
+"""What a command is, and options that several commands share: configs and models."""
 
 from __future__ import annotations
 
-import functools
 import logging
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.features import features, merged
-from rl4dialog.core.feedback import check_feedback_file
-from rl4dialog.core.files import is_run
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.yaml_loader import packaged_yaml
 
@@ -22,7 +18,6 @@ if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
     from rl4dialog.inference.loading import Agent, LoadedPolicy
     from rl4dialog.inference.simulation import WithoutModel
-    from rl4dialog.serving.server import Address
 
 _logger = logging.getLogger(__name__)
 # Keys that only the training of a language model reads.
@@ -41,7 +36,6 @@ GROUPS: dict[str, dict[str, dict[str, Any]]] = merged(
 """Texts of the commands, by group and name."""
 MADE: dict[str, Command] = {}
 """The commands of the modules that were imported, by name."""
-write_verbatim = functools.partial(print, end="", flush=True)
 
 
 @dataclass
@@ -54,6 +48,12 @@ class Command:
     examples: Sequence[str]
     options: Sequence[Option]
     run: Callable[[Namespace], int | None]
+    place: int = 0
+    """Place in the short help; 0 for none."""
+    is_next: bool = False
+    """Whether it is proposed after training; it has ``--run``."""
+    is_resumable: bool = False
+    """Whether a rerun continues it, so that a signal is no failure at any moment."""
 
 
 def command(*options: Option, name: str = "") -> Callable[[Callable[[Namespace], int | None]], Command]:
@@ -233,78 +233,6 @@ def _language_model(args: Namespace, config: RunConfig) -> LoadedPolicy:
     return LoadedPolicy(config, args.model)
 
 
-def load_compared(args: Namespace) -> LoadedPolicy:
-    """Load the model that ``--compare`` selects: a run's, or any other model, with the config of the first one."""
-    folder = Path(args.compare).expanduser()
-    from rl4dialog.inference.loading import LoadedPolicy, load_policy, read_run_config
-
-    if is_run(folder):
-        return load_policy(folder, args.compare_checkpoint, args.trust)
-    if args.compare_checkpoint is not None:
-        raise ConfigError(f"--compare_checkpoint works only with a run, and {args.compare} is not a run folder")
-    run = args.run_path and Path(args.run_path).expanduser()
-    config = read_config(args) if run is None else read_run_config(run, trust=args.trust)
-    return LoadedPolicy(config, str(folder) if folder.exists() else args.compare)
-
-
 def model_name(args: Namespace) -> str:
-    return _named(str(args.run_path or args.model), args.checkpoint)
-
-
-def compared_name(args: Namespace) -> str:
-    return _named(args.compare, args.compare_checkpoint)
-
-
-def _named(name: str, checkpoint: str | None) -> str:
-    return name if checkpoint is None else f"{name} (checkpoint {checkpoint})"
-
-
-# -- judgements of people ---------------------------------------------------------------------------------------------
-
-JUDGING = (
-    option("--seed", "random seed of the replies", type=int),
-    option(
-        "--feedback",
-        "file for ratings and corrections (default: feedback.jsonl in the run or current folder)",
-        type=Path,
-    ),
-)
-
-
-def feedback_file(args: Namespace, study: str | None = None) -> Path:
-    """The feedback file given by ``--feedback``, or the default one."""
-    path: Path = (args.feedback or Path(args.run_path or ".") / "feedback.jsonl").expanduser()
-    check_feedback_file(path, study)
-    return path
-
-
-# -- where servers listen ---------------------------------------------------------------------------------------------
-
-
-def address_options(port: int) -> tuple[Option, ...]:
-    return (
-        option("--host", "address to listen on; 127.0.0.1 is local only", default="127.0.0.1"),
-        option(
-            "--allow_host",
-            "also answer to this host name, such as a proxy's; can be repeated",
-            action="append",
-            default=[],
-            metavar="NAME",
-        ),
-        option("--port", "port to listen on", default=port),
-    )
-
-
-def address_of(args: Namespace) -> Address:
-    """Where to listen, which is checked before a model is loaded."""
-    from rl4dialog.serving.server import Address
-
-    address = Address(args.host, args.port, args.allow_host)
-    address.check()
-    return address
-
-
-def warn_of_visitors(args: Namespace, what: str) -> None:
-    """Say what others can do, if the address is not that of this machine only."""
-    if args.host not in ("127.0.0.1", "localhost", "::1"):
-        print(f"Anyone who can reach {args.host} can {what}", file=sys.stderr)
+    name = str(args.run_path or args.model)
+    return name if args.checkpoint is None else f"{name} (checkpoint {args.checkpoint})"

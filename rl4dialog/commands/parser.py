@@ -8,16 +8,16 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from rl4dialog import __version__
-from rl4dialog.commands import first_steps, learning_from_people, results, talk, train
+from rl4dialog.commands import first_steps, learning_from_people, results, train
 from rl4dialog.commands import list as listing
 from rl4dialog.commands.options import GROUPS, MADE, Command
 from rl4dialog.core.features import features
 
-_MODULES = first_steps, learning_from_people, listing, results, talk, train  # their import makes the commands
+_MODULES = first_steps, learning_from_people, listing, results, train  # their import makes the commands
 _OF_FEATURES = [importlib.import_module(each.commands) for each in features().values() if each.commands]
-_GROUPS = {group: [MADE[name] for name in names] for group, names in GROUPS.items()}
+_GROUPS = {group: [MADE[name] for name in names] for group, names in GROUPS.items() if names}
 COMMANDS = {command.name: command for commands in _GROUPS.values() for command in commands}
-_FIRST = ("init", "train", "doctor", "chat", "ui", "report", "evaluate", "list")
+_FIRST = sorted((each for each in COMMANDS.values() if each.place), key=lambda each: each.place)
 _NAME_WIDTH = max(map(len, COMMANDS)) + 4
 _WIDTH = 80
 _FIRST_STEPS = (
@@ -30,7 +30,7 @@ _FIRST_STEPS = (
 
 def make_parser(shows_all: bool = False) -> argparse.ArgumentParser:
     """Make the parser, whose help lists all commands or those that most people need."""
-    groups = _GROUPS if shows_all else {"Commands": [COMMANDS[name] for name in _FIRST]}
+    groups = _GROUPS if shows_all else {"Commands": _FIRST}
     more = "" if shows_all else f"{len(COMMANDS) - len(_FIRST)} more commands: rl4dialog --help --all"
     parser = argparse.ArgumentParser(
         prog="rl4dialog",

@@ -1,4 +1,4 @@
-"""Commands that train: ``train``, and for experiments of several runs ``sweep``, ``benchmark`` and ``reproduce``."""
+"""Command ``train``."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ import shutil
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl4dialog.commands.options import CONFIG, TRUST, command, config_flags, flag, option, read_config, set_option
+from rl4dialog.commands.options import CONFIG, MADE, command, config_flags, flag, option, read_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import keep_freed_memory, return_freed_memory
 
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
-    from rl4dialog.experiments.sweep.running import Objective, TrialSource
     from rl4dialog.runs.tracking import Tracker
     from rl4dialog.training.checkpoint import Checkpoint
 
-_N_TRIALS = 20  # of a sweep
 _PATIENCE_S = 60.0
 # Names of folders, and the experiment tracker that RL4LMs selects by a flag.
 FOLDER = (
@@ -68,7 +66,7 @@ def train(args: Namespace) -> int:
     from rl4dialog.training.processes import is_launched, join_processes, leave_processes
 
     if args.seeds:
-        from rl4dialog.experiments.seeds import check_seeds, train_with_seeds
+        from rl4dialog.training.seeds import check_seeds, train_with_seeds
 
         if is_launched():
             raise ConfigError("--seeds starts its runs one after another; run it without a launcher")
@@ -90,8 +88,8 @@ def train(args: Namespace) -> int:
 
 def _prepare_in_a_process_of_its_own(args: Namespace) -> None:
     """Fill the cache in a single process: transformers' Trainer must not detect the launcher's processes."""
-    from rl4dialog.experiments.own_process import PARENT
     from rl4dialog.text.chat_template import START_VARIABLE, start_time
+    from rl4dialog.training.own_process import PARENT
     from rl4dialog.training.processes import LAUNCHER_VARIABLES
 
     environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
@@ -133,10 +131,10 @@ def _train_in_this_process(args: Namespace, root: Path) -> None:
         print_plan(config)
         return
 
-    from rl4dialog.experiments.own_process import is_started_by_command
     from rl4dialog.runs.run_folder import only_writer
     from rl4dialog.training.checkpoint import is_done
     from rl4dialog.training.interruption import StopSignals
+    from rl4dialog.training.own_process import is_started_by_command
     from rl4dialog.training.trainer import Trainer
 
     if not args.overwrite and is_done(root, config):
@@ -191,8 +189,10 @@ def print_next(root: Path, config: RunConfig) -> None:
     # As it can be typed here; make starts it by its path, from an environment that is not active.
     is_found = Path(sys.argv[0]).name != "rl4dialog" or shutil.which("rl4dialog")
     place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
-    chat = f"\n  {'rl4dialog' if is_found else sys.argv[0]} chat --run {shlex.quote(str(place))}"
-    print(f"Next:{'' if config.alg.id == 'reward_model' else chat}\n  open {place / REPORT_FILE} in a browser")
+    proposed = [each.name for each in MADE.values() if each.is_next and config.alg.id != "reward_model"]
+    program = "rl4dialog" if is_found else sys.argv[0]
+    commands = [f"  {program} {name} --run {shlex.quote(str(place))}" for name in proposed]
+    print("\n".join(["Next:", *commands, f"  open {place / REPORT_FILE} in a browser"]))
 
 
 def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None, overwrite: bool) -> None:
@@ -243,149 +243,3 @@ def _record_start(args: Namespace, config: RunConfig, tracker: Tracker) -> None:
     from rl4dialog.runs.provenance import record_start
 
     record_start(tracker.run_folder, args.config_path, args.argv, config.seed, config.imports)
-
-
-@command(
-    *CONFIG,
-    *FOLDER,
-    option(
-        "--grid",
-        "values, such as alg.kl_div.coeff=0.01,0.1; repeated: all combinations",
-        action="append",
-        metavar="KEY=A,B",
-    ),
-    option(
-        "--search",
-        "for Optuna: log:1e-5:1e-3, float:0:1, int:1:4 or choice:a,b; repeatable",
-        action="append",
-        metavar="KEY=KIND:...",
-    ),
-    option("--metric", "metric of the val split after training; required with --search"),
-    option(
-        "--direction", "whether a high or a low metric is better (default: maximize)", choices=("maximize", "minimize")
-    ),
-    option("--max_kl", "highest KL per token of a trial that can be the best", type=float),
-    option("--seeds", "train each trial with them", nargs="+", type=int, default=[], metavar="SEED"),
-    option("--n_jobs", "number of runs at the same time", default=1, at_least=1),
-    option("--n_trials", f"--search: number of trials (default: {_N_TRIALS})", at_least=1),
-    option("--sampler", "--search: default tpe", choices=("tpe", "random", "grid")),
-    option("--pruner", "--search: default none", choices=("median", "none")),
-)
-def sweep(args: Namespace) -> int:
-    from rl4dialog.core.config import OnPolicyConfig
-    from rl4dialog.experiments.sweep.results import base_config, write_sweep
-    from rl4dialog.experiments.sweep.running import Objective, run_trials
-
-    _check_arguments(args)
-    config = read_config(args)
-    every, n_iters = config.train_evaluation.eval_every, config.n_iters
-    if args.pruner == "median" and every >= n_iters:
-        raise ConfigError(
-            "--pruner median compares trials in between, but the only evaluation is that after iteration "
-            f"{n_iters} (train_evaluation.eval_every: {every}); lower eval_every"
-        )
-    if not isinstance(config, OnPolicyConfig):
-        if args.metric is None:
-            raise ConfigError("this run has no KL to compare the reward with; pass --metric")
-        if args.max_kl is not None:
-            raise ConfigError("--max_kl has no meaning here: only runs on replies have a KL to the reference")
-    objective = Objective(args.metric, args.direction or "maximize", args.max_kl)
-    folder = folder_of(args)
-    source = _source(args, config, objective, folder)
-    arguments = [
-        *config_flags(args),
-        *("--base_path_to_store_results", str(folder.parent), "--project_name", folder.name),
-        *(["--entity_name", args.entity_name] if args.entity_name else []),
-        *(["--log_to_wandb"] if args.log_to_wandb else []),
-    ]
-    code = run_trials(source, folder, arguments, objective, args.seeds, args.n_jobs)
-    base = base_config(args.config_path, args.overrides, args.variant)
-    write_sweep(folder, source.results(), objective, base, args.seeds)
-    return code
-
-
-@command(
-    option("plan", "the plan, a YAML file such as task_configs/benchmarks/small_talk.yml"),
-    option("--output_path", "folder for runs, numbers and page; an existing one is continued", required=True),
-    option("--n_jobs", "number of runs at a time", default=1, at_least=1),
-    flag("--page_only", "run nothing; write the page again, after a change of title or metrics"),
-    option("--verify", "repeat this many random runs that are complete, and compare them", at_least=1, metavar="N"),
-    option("--rows", "run only these rows", nargs="+", default=[], metavar="LABEL"),
-    option("--worlds", "run only in these worlds", nargs="+", default=[], metavar="WORLD"),
-    option("--seeds", "run only these seeds", nargs="+", type=int, default=[], metavar="SEED"),
-    set_option("KEY=VALUE", "override a key of the plan", nargs=1),
-)
-def benchmark(args: Namespace) -> int:
-    from rl4dialog.experiments.quality.comparison import Selection, compare, verify
-    from rl4dialog.runs.run_folder import CONFIG_FILE
-
-    if args.page_only and args.verify:
-        raise ConfigError("--page_only runs nothing, and --verify repeats runs; remove one of them")
-    for name, why in (("page_only", "runs nothing"), ("verify", "repeats one run after another")):
-        if getattr(args, name) and args.n_jobs > 1:
-            raise ConfigError(f"--n_jobs has no effect with --{name}, which {why}; remove one of them")
-    overrides = "".join(f" \\\n    --set {text}" for text in args.overrides)
-    typed = f"rl4dialog benchmark {args.plan} --output_path {args.output_path} --n_jobs {args.n_jobs}{overrides}"
-    output = Path(args.output_path).expanduser().absolute()
-    if (output / CONFIG_FILE).exists():
-        raise ConfigError(f"--output_path {output} is the folder of a run; choose a folder of its own")
-    selection = Selection(args.rows, args.worlds, args.seeds)
-    if args.verify:
-        return verify(args.plan, args.overrides, output, args.verify, selection)
-    return compare(args.plan, args.overrides, output, args.n_jobs, typed, args.page_only, selection)
-
-
-@command(
-    option("run_path", "run folder", metavar="RUN"),
-    option("--output_path", "folder of the new run (default: RUN_reproduced)", type=Path),
-    TRUST,
-    flag("--overwrite", "replace an existing run in the output folder"),
-)
-def reproduce(args: Namespace) -> int:
-    from rl4dialog.experiments.reproduction import reproduce
-
-    return reproduce(Path(args.run_path), args.output_path, args.overwrite, args.trust)
-
-
-def _check_arguments(args: Namespace) -> None:
-    if bool(args.grid) == bool(args.search):
-        raise ConfigError("pass either --grid, to train all combinations of values, or --search, to let Optuna choose")
-    if args.search and args.metric is None:
-        raise ConfigError("--search needs --metric, such as --metric lexical/meteor: what the trials are compared by")
-    only_with = {
-        "--search; --grid trains all combinations": ["n_trials", "sampler", "pruner"] if args.grid else [],
-        "--metric": ["direction", "max_kl"] if args.metric is None else [],
-    }
-    for what, names in only_with.items():
-        for name in names:
-            if getattr(args, name) is not None:
-                raise ConfigError(f"--{name} has a meaning only with {what}")
-    if args.max_kl is not None and not args.max_kl > 0:
-        raise ConfigError(f"--max_kl must be above 0, got {args.max_kl:g}")
-    if len(set(args.seeds)) < len(args.seeds):
-        raise ConfigError(f"--seeds contains a seed twice: {' '.join(map(str, args.seeds))}")
-
-
-def _source(args: Namespace, config: RunConfig, objective: Objective, folder: Path) -> TrialSource:
-    from rl4dialog.experiments.sweep.space import check_values, combinations, extremes, parse_grid, parse_search
-    from rl4dialog.experiments.sweep.study import Grid, Study
-
-    def read(overrides: Sequence[str]) -> RunConfig:
-        return read_config(Namespace(**{**vars(args), "overrides": [*args.overrides, *overrides]}))
-
-    if args.grid:
-        dimensions = parse_grid(args.grid)
-        check_values(read, combinations(dimensions))
-        return Grid(dimensions)
-    dimensions = parse_search(args.search)
-    check_values(read, extremes(dimensions))
-    sampler = args.sampler or "tpe"
-    n_trials = args.n_trials or (None if sampler == "grid" else _N_TRIALS)
-    unchanged = {  # when a search is continued
-        "config": config.model_dump(mode="json", exclude_defaults=True),
-        "--search": {dimension.key: [dimension.kind, *dimension.values] for dimension in dimensions},
-        "--metric": args.metric,
-        "--direction": objective.direction,
-        "--seeds": args.seeds,
-    }
-    return Study(folder, dimensions, objective, unchanged, n_trials, sampler, args.pruner or "none", config.seed)

@@ -42,7 +42,7 @@ class Feature:
         commands: Module of its commands, whose texts are in a file of the same name with ``.yaml``.
         moved: New names of its modules, by earlier ones that can still be imported.
         configs: Its folders and files in ``task_configs/``.
-        page: Its page in ``docs/``.
+        page: Its page in ``docs/``, or several, the first of which has its components.
     """
 
     about: str
@@ -51,7 +51,12 @@ class Feature:
     commands: str | None = None
     moved: Mapping[str, str] = field(default_factory=dict)
     configs: Sequence[str] = ()
-    page: str | None = None
+    page: str | Sequence[str] = ()
+
+    @property
+    def pages(self) -> list[str]:
+        """Its pages in ``docs/``."""
+        return [self.page] if isinstance(self.page, str) else [*self.page]
 
     @property
     def command_texts(self) -> dict[str, dict[str, Any]]:

@@ -44,7 +44,7 @@ from rl4dialog.training.evaluation import compute_metrics
 
 N_RESAMPLES = 500
 MIN_GROUPS = 20
-"""Fewer groups get no interval: the percentile bootstrap then covers less than it says (``docs/comparing.md``)."""
+"""Fewer groups get no interval: the percentile bootstrap then covers less than it says (``docs/metrics.md``)."""
 
 
 @dataclass(frozen=True)

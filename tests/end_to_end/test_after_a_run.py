@@ -1,4 +1,4 @@
-"""What can be done with a run that is over: load it, evaluate it, let it reply, do it again, publish it."""
+"""What can be done with a run that is over: load it, evaluate it, let it reply, publish it."""
 
 import json
 import shutil
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from feature_rows import rows_of_features
 from http_servers import Server, saying
 from pages import blocks
-from runs import SHORT, complete_run, make_config, run_folder, start_commands_here, write_config
+from runs import SHORT, complete_run, make_config, run_folder, write_config
 
 import rl4dialog
 from rl4dialog import cli
@@ -139,13 +140,11 @@ def test_run_from_elsewhere_sends_no_key_without_trust(copied, tmp_path, monkeyp
             ["simulate", "--output", str(output)],
             ["generate", "--input", str(prompts), "--output", str(output)],
             ["select", "--output", str(output)],
-            *(["chat"], ["ui"], ["serve"], ["teach"]),
+            *([command] for command in rows_of_features("COMMANDS_FOR_A_RUN")),
             ["improve", "--feedback", str(tmp_path / "feedback.jsonl")],
-            ["reproduce"],
         ):
-            run = [str(copied)] if name == "reproduce" else ["--run", str(copied)]
             told = (f"base_url: {server.url}, ", "--trust", "env.args.partner.args.api_key_env: MY_SECRET", "dialogues")
-            refused(cli.main([name, *run, *flags]), *told)
+            refused(cli.main([name, "--run", str(copied), *flags]), *told)
         assert not server.requests and not output.exists()
         flags = ["--run", str(copied), "--n", "1", "--output", str(output)]
         assert cli.main(["simulate", "--trust", *flags]) == 0
@@ -348,15 +347,6 @@ def test_mistakes_of_generate_are_told(run, tmp_path, refused):
     assert not (tmp_path / "out").exists()
 
 
-def test_reproduced_run_is_identical(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    start_commands_here(monkeypatch)
-    again = tmp_path / "project" / "again"
-    assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(again)]) == 0
-    assert "Identical: all" in capsys.readouterr().out
-    assert read(again / "provenance.json")["working_directory"] == read(run / "provenance.json")["working_directory"]
-
-
 def test_custom_policy_is_published_only_with_trust(copied, tmp_path, refused):
     (tmp_path / "mine.py").write_text(
         "from rl4dialog.catalog import PolicyRegistry\n"
@@ -384,3 +374,15 @@ def test_python_trains_and_returns_the_trained_policy(tmp_path):
     assert [run.generate("hello", seed=1)] == run.generate(["hello"], seed=1)
     with pytest.raises(RL4DialogError, match="trains no language model"):
         rl4dialog.train("task_configs/ratings/small_talk.yml", run=tmp_path / "project" / "other")
+
+
+def test_agent_chats_as_openrls_does(plain_run):
+    agent = rl4dialog.load_policy(plain_run)
+    assert agent.persona == "", "no prompt of the training has one"
+    history = []
+    for text in ("do you like tea ?", "tell me more ."):
+        reply = agent.chat(text, history)
+        assert isinstance(reply, str)
+        history += [text, reply]
+    prompt = "do you like tea ?<EOU>tell me more . <EOU>"  # context_size is 2
+    assert agent.chat("tell me more .", ["all", "do you like tea ?"], seed=3) == agent.generate([prompt], seed=3)[0]

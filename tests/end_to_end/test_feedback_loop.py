@@ -10,7 +10,7 @@ import pytest
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_pairs
-from rl4dialog.experiments import improvement
+from rl4dialog.inference import improvement
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "feedback_loop.py"
 QUICK = [

@@ -11,7 +11,7 @@ from feedback_files import correction, mixed_feedback, preference, rating, write
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import RewardError
-from rl4dialog.experiments import improvement
+from rl4dialog.inference import improvement
 from rl4dialog.runs.reading import read_run
 from rl4dialog.scores.scoring import Scorer
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from covering import covering
 from fake_vllm_server import VLLMServer
+from feature_rows import rows_of_features
 from runs import DENSE_REWARD, SAMPLING, SHORT, lines, make_config, run_folder, train, trained_run, without_times
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -43,7 +44,8 @@ def test_run_leaves_every_file_and_says_what_changed(tmp_path, capsys):
     assert (folder / "log.txt").stat().st_size > 0
 
     assert "before RL" in output.out and "references" in output.out
-    after = f"Run folder: {folder}\nNext:\n  rl4dialog chat --run {folder}\n  open {folder}/report.html in a browser\n"
+    after = "".join(f"  rl4dialog {name} --run {folder}\n" for name in rows_of_features("NEXT"))
+    after = f"Run folder: {folder}\nNext:\n{after}  open {folder}/report.html in a browser\n"
     assert output.out.endswith(after)
     said = (folder / "log.txt").read_text(encoding="utf-8")
     for line in ("Warm start, step ", "evaluation of test after iteration 0: reward ", "iteration 2/2: reward "):

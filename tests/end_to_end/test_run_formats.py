@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from feature_rows import rows_of_features
 
 import rl4dialog
 from rl4dialog.cli import main
@@ -69,12 +70,12 @@ def test_a_later_format_is_refused_wherever_a_run_is_read(unpacked, capsys):
     refused = f"(format {FORMAT + 5}); this version reads up to {FORMAT}"
     own = ["train", "--config_path", str(run / "config.json"), "--dry_run"]
     other = ["report", str(run), str(shutil.copytree(run, "copy"))]
-    for command in (["report", str(run)], other, own, *([name, "--run", str(run)] for name in ("evaluate", "chat"))):
+    of_run = [[name, "--run", str(run)] for name in ("evaluate", *rows_of_features("COMMANDS_FOR_A_RUN"))]
+    for command in (["report", str(run)], other, own, *of_run):
         assert main(command) == 2
         said = capsys.readouterr().err
         assert "was written by rl4dialog 0.1.0" in said and refused in said
-    assert resume(run.name) == 2 and main(["reproduce", str(run)]) == 2
-    assert capsys.readouterr().err.count(refused) == 2
+    assert resume(run.name) == 2 and refused in capsys.readouterr().err
     assert refused in list_runs(run.parent)[0].state
 
 

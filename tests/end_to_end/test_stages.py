@@ -11,7 +11,7 @@ from runs import SHORT, make_config, run_folder, train, train_arguments
 
 # Not one of those that tests shrink.
 MODEL = {"alg__policy__args__model_name": "builtin/tiny-llama", "tokenizer__model_name": "builtin/tiny-llama"}
-SCRIPT = "import sys; from rl4dialog.experiments.own_process import run_command; run_command(sys.argv[1:])"
+SCRIPT = "import sys; from rl4dialog.training.own_process import run_command; run_command(sys.argv[1:])"
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from feature_rows import rows_of_features
 
 import rl4dialog
 from rl4dialog import cli
@@ -36,7 +37,7 @@ def test_misspelled_commands_get_a_suggestion(capsys):
 @pytest.mark.parametrize(
     ("argv", "names"),
     [
-        (["--help"], ["init", "train", "doctor", "chat", "ui", "report", "evaluate", "list"]),
+        (["--help"], ["init", "train", "doctor", *rows_of_features("FIRST"), "report", "evaluate", "list"]),
         (["--help", "--all"], list(COMMANDS)),
         (["--all"], list(COMMANDS)),
     ],

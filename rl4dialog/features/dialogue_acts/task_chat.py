@@ -25,9 +25,9 @@ from rl4dialog.features.dialogue_acts.tasks.outcome import Exchange, Outcome, ou
 from rl4dialog.features.dialogue_acts.tasks.placeholders import ReplyReader
 from rl4dialog.features.dialogue_acts.tasks.text_task import user_text
 from rl4dialog.features.dialogue_acts.tasks.world import World
+from rl4dialog.features.serving.page import Bubble, Page, Updates, Visit, help_html, note_html, status_html
+from rl4dialog.features.serving.terminal import LineChat, ReadLine, Write, commands_of, speaker
 from rl4dialog.inference.loading import Agent, LoadedPolicy
-from rl4dialog.serving.page import Bubble, Page, Updates, Visit, help_html, note_html, status_html
-from rl4dialog.serving.terminal import LineChat, ReadLine, Write, commands_of, speaker
 from rl4dialog.training.building.texts import task_world
 
 NOTHING = "(nothing)"

@@ -1,6 +1,6 @@
 """Metrics of runs: which values are better, which repeat another, and how much they changed, with intervals.
 
-How often the intervals cover was simulated (``scripts/interval_coverage.py``); ``docs/comparing.md`` has the table.
+How often the intervals cover was simulated (``scripts/interval_coverage.py``); ``docs/metrics.md`` has the table.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import functools
 import io
 import json
 import os
@@ -32,9 +33,8 @@ from rl4dialog.core.files import (
     write_records,
 )
 from rl4dialog.data.ratings import read_latest
-from rl4dialog.experiments.reproduction import compare_runs
-from rl4dialog.experiments.sweep.running import SPLIT, evaluations
 from rl4dialog.inference.loading import read_run_config
+from rl4dialog.runs.identity import compare_runs
 from rl4dialog.runs.listing import list_runs, print_runs
 from rl4dialog.runs.report.pages import write_report
 from rl4dialog.runs.run_folder import RunFolder, only_writer, read_result
@@ -127,14 +127,14 @@ def test_run_folders(tmp_path):
     write_json(run / "test_split_players.json", {"best": {"m": 1.0}})
     write_json(run / "test_split_references.json", {"m": 1.0})
     write_lines(run / "warnings.jsonl", [{"iteration": 1, "message": "m", "advice": "a", "name": "n"}])
-    write_lines(run / f"{SPLIT}_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 1.0}}])
+    write_lines(run / "val_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 1.0}}])
     write_json(run / "epoch_2_test_split_predictions.json", [game(i, ("q", "a"), m=1.0) for i in range(2)])
     uses = [
         lambda: write_report(run),
         lambda: print_runs(list_runs(tmp_path / "runs"), console=Console(file=io.StringIO())),
         lambda: compare_runs(run, other),
         lambda: read_result(run),
-        lambda: evaluations(run, "m"),
+        *(functools.partial(read, run) for read in rows_of_features("READ_RUNS")),
     ]
     for path in sorted(run.glob("*.json*")):
         for use in uses:

@@ -7,7 +7,7 @@ from typing import Any
 
 import datasets
 import pytest
-from echo_model import Echo
+from feature_rows import rows_of_features
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
@@ -17,7 +17,6 @@ from rl4dialog.data.messages import read_messages
 from rl4dialog.data.ratings import load_ratings
 from rl4dialog.data.rows import Row
 from rl4dialog.inference.simulation import read_prompts
-from rl4dialog.serving.api_server import ApiError, parse_request
 
 TEXTS = ["Hi!", "Hello.", "Tea?"]
 SPOKEN = [{"who": "Ann", "says": "Hi!"}, {"who": "Bob", "says": "Hello."}, {"who": "Ann", "says": "Tea?"}]
@@ -264,10 +263,8 @@ def read_by(reader, messages, form, tmp_path, **columns_beside):
     (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n")
     if reader == "prompt file":
         return read_prompts(tmp_path / "train.jsonl", DialogueFormat(form, None, **chat))[0].prompt
-    if reader == "serve":
-        model = Echo()
-        model.dialogue_format = DialogueFormat(form, None, **chat)
-        return parse_request(json.dumps({"model": "echo", "messages": messages}).encode(), model, "echo").prompt
+    if reader in OF_FEATURES:
+        return OF_FEATURES[reader](messages, DialogueFormat(form, None, **chat))
     id, _, column = reader.partition(" ")
     columns = {"columns": {"dialogue": "talk"} if column == "dialogue" else {}} if id == "jsonl" else {}
     pool = DataPoolRegistry.get(id, {**args, **columns}, **chat)
@@ -277,14 +274,15 @@ def read_by(reader, messages, form, tmp_path, **columns_beside):
     return pool[len(pool) - 1][0].prompt_or_input_text
 
 
+OF_FEATURES = rows_of_features("READERS_OF_MESSAGES")
 READERS = (
     *("jsonl dialogue", "jsonl prompt", "conversational messages", "conversational prompt"),
-    *("prompt file", "conversations", "serve"),
+    *("prompt file", "conversations"),
 )
 
 
 @pytest.mark.parametrize("form", ["eou", "chat_template"])
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", [*READERS, *OF_FEATURES])
 @pytest.mark.parametrize("row", TABLE, ids=" ".join)
 def test_readers_of_messages_agree(row, reader, form, tmp_path):
     in_plain, in_chat = next(cells[3:] for cells in documented("role") if tuple(cells[:3]) == row)
@@ -295,7 +293,7 @@ def test_readers_of_messages_agree(row, reader, form, tmp_path):
             texts = [m["content"] if isinstance(m["content"], str) else "Tea?" for m in messages]
             assert re.search(".*".join(map(re.escape, texts)), found), (messages, found)
         else:
-            with pytest.raises((DataError, ApiError), match=r"message|utterance|speakers|key") as raised:
+            with pytest.raises(DataError, match=r"message|utterance|speakers|key") as raised:
                 read_by(reader, messages, form, tmp_path)
             # Speakers of tables are not roles, so that three of them leave the agent unclear.
             if not (reader.startswith("jsonl") and row[0] == "other"):
@@ -540,10 +538,6 @@ def test_what_is_not_read_is_named(reader, tmp_path, caplog):
     known = {"weight": 1, "mask": None, "tool_calls": []}
     messages = [{"role": "user", "content": "Hi!", **known}, {**HELLO, "reasoning_content": "A greeting."}, AGAIN]
     columns = {"tools": json.dumps(CALL), "topic": "tea", "note": ""}
-    if reader == "serve":
-        with pytest.raises(ApiError, match="'reasoning_content' of messages: unknown key, which this server does not"):
-            read_by(reader, messages, "eou", tmp_path)
-        return
     keys = ", 'reasoning_content' of (messages|talk|prompt)"
     if reader in ("csv", "hf_dataset"):
         rows = [{"prompt": "Tea?", "reference": "Yes.", **columns}, {"prompt": "Tea?", "reference": "", "note": ""}]

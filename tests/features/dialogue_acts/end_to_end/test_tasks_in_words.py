@@ -11,8 +11,8 @@ from runs import changed, lines, module_run, run_folder, train
 from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.features.dialogue_acts.task_chat import WordsAgent
+from rl4dialog.features.serving.chat import ChatAgent
 from rl4dialog.inference.loading import load_policy
-from rl4dialog.serving.chat import ChatAgent
 
 CONFIG = {
     "task": {"id": "town_guide", "args": {"n_dialogues": 24}},

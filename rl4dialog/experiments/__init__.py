@@ -1,1 +1,0 @@
-"""Experiments of several runs, each in a separate process: seeds, sweeps, and reproductions."""
