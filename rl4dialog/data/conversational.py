@@ -19,7 +19,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, 
 from rl4dialog.data.messages import EMPTY, UNREAD, Notes, log_notes, read_messages, render_messages, reply_numbers
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import ELSEWHERE, Row
-from rl4dialog.data.splits import Copies, HeldOutShare, Said, SplitPath, file_readers, split_rows
+from rl4dialog.data.splits import Copies, HeldOutShare, Said, SplitPath, file_readers, split_reader
 from rl4dialog.data.tables import dataset_split
 
 Turns = Literal["last", "all", "first"]
@@ -91,11 +91,12 @@ class Conversational(TextGenPool):
 
         copies, is_chat = Copies(said), format == "chat_template"
         if path is None:
-            rows = dataset_split(split, dataset_id, None, name, revision, splits, held_out_share, split_seed, copies)
+            rows = dataset_split(split, dataset_id, None, name, revision, splits, held_out_share, split_seed, copies)()
         elif dataset_id is not None or name is not None or revision is not None or splits is not None:
             raise DataError("pass either path (files) or dataset_id with name, revision and splits (a hub dataset)")
         else:
-            rows = split_rows(split, file_readers(path), str(path), held_out_share, split_seed, copies)
+            readers = file_readers(path)
+            rows = split_reader(split, readers, str(path), held_out_share, split_seed, copies=copies)()
         notes = Notes()
 
         def read() -> Iterator[tuple[Sample, str]]:

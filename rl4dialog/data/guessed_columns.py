@@ -194,11 +194,10 @@ def _pair(path: Path, cells: Cells, reply: str | None, ask: Ask | None) -> tuple
     names, texts = [*cells], [name for name in cells if _is_text(cells[name]) and name != reply]
     prompts, replies, guessed = _NAMES["prompts"], _NAMES["replies"], "from their names"
     pairs = ((_first(texts, [name]), _first(texts, others)) for name, others in _NAMES["pairs"].items())
-    pair = next((pair for pair in pairs if all(pair)), None)
     prompt = _first(texts, prompts)
     reply = reply or _first([name for name in names if name != prompt], replies)
-    if reply is None and pair is not None:
-        prompt, reply = pair
+    if reply is None:
+        prompt, reply = next((pair for pair in pairs if all(pair)), (prompt, None))
     if prompt is None and len(names) == 2 and reply is not None:
         prompt = next(name for name in names if name != reply)
     reply = reply or _with_word([name for name in texts if name != prompt], replies)
@@ -206,22 +205,15 @@ def _pair(path: Path, cells: Cells, reply: str | None, ask: Ask | None) -> tuple
         guessed = "from their names and texts"
         reply = reply or _with_word(texts, _NAMES["answerers"])
         others = [name for name in texts if name != reply]
-        prompt = _with_word(others, [*prompts, *_NAMES["askers"]]) or (
-            others[0] if len(texts) <= 2 and others and (reply or len(texts) == 2) else None
-        )
-        if reply is None and prompt is not None and len(texts) == 2:
-            reply = next(name for name in texts if name != prompt)
-        prompt = (
-            prompt
-            or _first([name for name in names if name != reply], prompts)
-            or (names[0] if len(names) == 1 else None)
-        )
+        only = others if len(others) == (1 if reply else 2) else names if len(names) == 1 else []
+        prompt = _with_word(others, [*prompts, *_NAMES["askers"]])
+        prompt = prompt or next(iter(only), None) or _first([name for name in names if name != reply], prompts)
+        if reply is None and prompt is not None and len(others) == 2:
+            reply = next(name for name in others if name != prompt)
         if ask is not None:
             print(f"{path} has the columns {', '.join(names)}.")
-            prompt, reply = (
-                ask("Column with the prompts", prompt),
-                ask("Column with the replies, if there are any", reply),
-            )
+            prompt = ask("Column with the prompts", prompt)
+            reply = ask("Column with the replies, if there are any", reply)
     if prompt not in names or reply not in (None, *names):
         proposed = map(shlex.quote, texts[:2] if len(texts) > 1 else ["COLUMN", "COLUMN"])
         cure = "Say which one has the prompts, and which one the replies, if there are any"

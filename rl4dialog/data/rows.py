@@ -421,30 +421,35 @@ def csv_text(path: Path, delimiter: str | None = None, encoding: str | None = No
 
 
 def _decoded(path: Path, encoding: str | None) -> tuple[list[str], str]:
+    problem = None
     try:
         lines = read_lines(path, encoding or UTF_8)
     except DataError as error:
         if encoding is not None or not isinstance(error.__cause__, UnicodeDecodeError):
             raise
-        raw = [line.encode("latin-1") for line in stream_lines(path, "latin-1") if not line.isascii()]
-        if 2 * sum(line.decode(errors="replace").count("\ufffd") == 0 for line in raw) > len(raw):
-            raise
-        try:
-            return read_lines(path, "cp1252"), "cp1252"
-        except DataError:
-            raise error from error.__cause__
+        problem, lines = error, read_lines(path, "latin-1")
     if encoding is None and lines and "\0" in lines[0]:  # UTF-16 without a byte order mark
         encoding = "utf-16-be" if lines[0].startswith("\0") else "utf-16-le"
-        lines = read_lines(path, encoding)
-    return lines, encoding or UTF_8
+        return read_lines(path, encoding), encoding
+    if problem is None:
+        return lines, encoding or UTF_8
+    others = [line.encode("latin-1") for line in lines if not line.isascii()]
+    if 2 * sum("\ufffd" not in line.decode(errors="replace") for line in others) <= len(others):
+        with contextlib.suppress(DataError):
+            return read_lines(path, "cp1252"), "cp1252"
+    raise problem
 
 
-def _regularity(lines: Sequence[str], delimiter: str) -> float:
-    """Share of the first rows with as many fields as the first line."""
+def _regularity(lines: Sequence[str], delimiter: str) -> tuple[float, bool]:
+    """Share of the first rows with as many fields as the first line, and whether that has no space after any."""
     with contextlib.suppress(csv.Error):
-        sizes = [len(fields) for fields in itertools.islice(csv.reader(lines, delimiter=delimiter), 100) if fields]
-        return sizes.count(sizes[0]) / len(sizes)
-    return 0.0
+        sizes = [
+            len(fields)
+            for fields in itertools.islice(csv.reader(lines, delimiter=delimiter, strict=True), 100)
+            if fields
+        ]
+        return sizes.count(sizes[0]) / len(sizes), f"{delimiter} " not in lines[0]
+    return 0.0, False
 
 
 def _csv_rows(path: Path, delimiter: str | None, encoding: str | None) -> Iterator[Row]:

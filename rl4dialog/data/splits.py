@@ -218,7 +218,8 @@ def split_reader(
     """
     check_split(split)
     if copies is not None:
-        readers = {name: functools.partial(_whole, copies, read) for name, read in readers.items()}
+        parts, whole = readers, copies.whole
+        readers = {name: functools.partial(lambda read: whole(read()), read) for name, read in parts.items()}
     missing = [name for name in ("val", "test") if name not in readers]
     if index_file is not None:
         rows = listed_rows(split, index_file, readers, held_out_share)
@@ -240,23 +241,6 @@ def split_reader(
             raise DataError(f"index_file: row {row} stands there twice, or is not one of the {n_rows} rows, from 0")
         chosen[row] = True
     return lambda: report_unread(_chosen_rows(read(), chosen, source), split)
-
-
-def _whole(copies: Copies, read: Callable[[], Iterable[Row]]) -> Iterable[Row]:
-    return copies.whole(read())
-
-
-def split_rows(
-    split: str,
-    readers: Readers,
-    source: str,
-    held_out_share: float | None,
-    split_seed: int,
-    copies: Copies | None = None,
-    hint: str = FILES_HINT + DRAW_HINT,
-) -> Iterable[Row]:
-    """The rows of :func:`split_reader`."""
-    return split_reader(split, readers, source, held_out_share, split_seed, hint, copies=copies)()
 
 
 def listed_rows(

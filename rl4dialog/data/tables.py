@@ -35,7 +35,7 @@ from rl4dialog.data.splits import (
     file_readers,
     load_hub_dataset,
     load_saved_dataset,
-    split_rows,
+    split_reader,
 )
 
 _HUB_HINT = "Set the existing ones: splits: {train: NAME, val: NAME, test: NAME}" + DRAW_HINT
@@ -102,7 +102,7 @@ class _TablePool(TextGenPool):
     @classmethod
     def _of_rows(
         cls,
-        rows_of: Callable[[Copies], Iterable[Row]],
+        draw: Callable[..., Callable[[], Iterable[Row]]],
         split: str,
         source: str,
         columns: Columns | None,
@@ -131,7 +131,7 @@ class _TablePool(TextGenPool):
         if chosen["conversation"] is not None:
             copies.whole = functools.partial(whole_dialogues, columns=chosen)
             chosen = {**chosen, "dialogue": chosen["text"]}
-        rows = rows_of(copies)
+        rows = draw(copies=copies)()
 
         def samples() -> Iterator[tuple[tuple[Sample, float], str]]:
             own = chosen["id"]
@@ -230,7 +230,7 @@ class Jsonl(_TablePool):
     ) -> Jsonl:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".jsonl", ".json", ".parquet"))
-        draw = functools.partial(split_rows, split, readers, str(path), held_out_share, split_seed)
+        draw = functools.partial(split_reader, split, readers, str(path), held_out_share, split_seed)
         return cls._of_rows(draw, split, str(path), columns, prompt_template, max_size, dialogue_format, split_by)
 
 
@@ -265,7 +265,7 @@ class Csv(_TablePool):
     ) -> Csv:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
-        draw = functools.partial(split_rows, split, readers, str(path), held_out_share, split_seed)
+        draw = functools.partial(split_reader, split, readers, str(path), held_out_share, split_seed)
         return cls._of_rows(draw, split, str(path), columns, prompt_template, max_size, dialogue_format, split_by)
 
 
@@ -280,8 +280,8 @@ def dataset_split(
     split_seed: int,
     copies: Copies | None = None,
     numbers: Collection[str] | None = None,
-) -> Iterable[Row]:
-    """Return the rows of one split of a hub dataset or of a dataset in a folder.
+) -> Callable[[], Iterable[Row]]:
+    """Return what reads the rows of one split of a hub dataset or of a dataset in a folder.
 
     See `HFDataset`, and for ``numbers`` :func:`~rl4dialog.data.splits.load_hub_dataset`.
     """
@@ -305,8 +305,9 @@ def dataset_split(
         dataset = load_hub_dataset(str(dataset_id), hint, chosen, name, revision, numbers)
     if chosen is not None:
         rows = dataset_rows(dataset, f"{source}, split {chosen}")
-        return report_unread(rows if copies is None else copies.whole(rows), split)
-    return split_rows(split, dataset_readers(dataset, source), source, held_out_share, split_seed, copies, _HUB_HINT)
+        return lambda: report_unread(rows if copies is None else copies.whole(rows), split)
+    readers = dataset_readers(dataset, source)
+    return split_reader(split, readers, source, held_out_share, split_seed, _HUB_HINT, copies=copies)
 
 
 def _format(name: FormatName | None, context_size: int | None, render_chat: RenderChat | None) -> DialogueFormat | None:

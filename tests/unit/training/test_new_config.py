@@ -1,4 +1,8 @@
+import csv
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.data.guessed_columns import read_table
+from rl4dialog.training.building.components import import_and_check
 from rl4dialog.training.new_config import RECIPES, TINY_MODEL, config_text
 
 
@@ -96,6 +101,59 @@ def test_lengths_come_from_the_data(tmp_path):
     assert config["env"]["args"] == {"max_prompt_length": 32, "max_episode_length": 32}
     long = read_table(write_csv(tmp_path, "prompt,reply", *["w " * 100 + ",x"] * 3))
     assert yaml.safe_load(config_text(long, "config.yml"))["env"]["args"]["max_prompt_length"] == 160
+
+
+def made_table(kind, folder):
+    """A table as a shop exports it: with copies, an empty cell and a second language."""
+    asked = [f"wo ist Paket {i % 40} ?" if i % 3 else f"Where is order {i % 40}, please?" for i in range(60)]
+    said = ["es kommt morgen ." if i % 3 else "it comes\ntomorrow ." for i in range(60)]
+    pairs = [*zip(asked, said, strict=True)]
+    talks = [json.dumps([{"from": "customer", "text": q}, {"from": "agent", "text": a}]) for q, a in pairs]
+    rows = {
+        "two_languages": [
+            ["id", "Customer message", "Agent reply", "CSAT"],
+            *([i, *p, 1 + i % 5] for i, p in enumerate(pairs)),
+        ],
+        "dialogues": [["id", "dialogue"], *enumerate([*talks, ""])],
+        "turns": [["customer_1", "helper_1", "customer_2", "helper_2"], *([*p, *p] for p in pairs)],
+        "utterances": [
+            ["chat", "time", "from", "text"],
+            *([i, n, "ab"[n], p[n]] for i, p in enumerate(pairs) for n in (0, 1)),
+        ],
+        "long": [["question", "answer"], *([q, f"{a} " * 60] for q, a in pairs)],
+        "ten": [["they said", "we said"], *pairs[:10]],
+    }[kind]
+    with open(folder / "table.csv", "w", newline="", encoding="cp1252") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
+
+
+LEAKS = r"(\d+) different prompts, 0 of which are in train or val\."
+
+
+@pytest.mark.parametrize("kind", ["two_languages", "dialogues", "turns", "utterances", "long", "ten"])
+def test_tables_of_strangers_are_written_up_with_what_counts(tmp_path, monkeypatch, capsys, kind):
+    monkeypatch.chdir(tmp_path)
+    made_table(kind, tmp_path)
+    assert main(["init", "--data", "table.csv", "--model", TINY_MODEL]) == 0
+    said = capsys.readouterr().out
+    assert re.search(LEAKS, said) and "3 samples, as the model reads them:\n" in said and "<EOU>\n  -> " in said
+    assert "The model first imitates the replies (warm_start). The reward is the similarity" in said and "weak" in said
+    assert "This is too little data to judge whether a training helps: that takes 50 samples in val and in test" in said
+    assert ("Ratings: CSAT (1 to 5, in 60 of 60 rows)." in said) is (kind == "two_languages")
+    assert ("Rows without a dialogue in 'dialogue', left out: 1.\n" in said) is (kind == "dialogues")
+    assert ("20 of 60 rows repeat another prompt or dialogue" in said) is (kind != "ten")
+    config = load_config("config.yml")
+    import_and_check(config, "config.yml")
+    assert config.datapool.args["delimiter"] == ";"
+
+
+def test_init_loads_nothing_heavy(tmp_path):
+    write_csv(tmp_path, "question,answer", *(f"how much is {i} ?,it is {i} ." for i in range(60)))
+    code = "import sys; from rl4dialog.cli import main; main(sys.argv[1:]); print([*sys.modules])"
+    argv = [sys.executable, "-c", code, "init", "--data", "table.csv"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "config.yml is written" in done.stdout
+    assert not any(f"'{name}'" in done.stdout for name in ("torch", "transformers", "scipy", "pandas", "datasets"))
 
 
 def test_a_written_config_trains(tmp_path, monkeypatch, capsys):
