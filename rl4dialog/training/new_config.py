@@ -171,6 +171,10 @@ def findings(table: Table, text: str, reward: str | None = None) -> Iterator[str
     elif table.ratings:
         yield f"Ratings: {table.ratings}. It ignores them; docs/rated_logs.md shows how to learn from ratings."
     yield from _divided(config["datapool"]["id"], args, table)
+    longest = config["env"]["args"]["max_episode_length"]
+    if (n_words := table.n_reply_words or 0) * _TOKENS_PER_WORD > longest:
+        cut = f"replies are cut after {longest} tokens, by env.args.max_episode_length and max_new_tokens"
+        yield f"Long replies: one in twenty has more than {n_words} words, but {cut}."
     if table.has_replies and reward is None:
         imitated = "The model first imitates the replies (warm_start). " if "warm_start" in config else ""
         weak = "a weak reward, because a good reply can differ from it; docs/rewards.md has others, for --reward"

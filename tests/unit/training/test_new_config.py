@@ -142,6 +142,9 @@ def test_tables_of_strangers_are_written_up_with_what_counts(tmp_path, monkeypat
     assert ("Ratings: CSAT (1 to 5, in 60 of 60 rows)." in said) is (kind == "two_languages")
     assert ("Rows without a dialogue in 'dialogue', left out: 1.\n" in said) is (kind == "dialogues")
     assert ("21 of 60 rows repeat another prompt or dialogue" in said) is (kind != "ten")
+    assert ("Long replies: one in twenty has more than 240 words, but replies are cut after 128" in said) is (
+        kind == "long"
+    )
     config = load_config("config.yml")
     import_and_check(config, "config.yml")
     assert config.datapool.args["delimiter"] == ";"
