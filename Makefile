@@ -54,7 +54,8 @@ test-extras: ## Run the tests that need TRL, AgileRL, MLflow, Trackio or bitsand
 	$(EXTRAS)/bin/python -c 'import bitsandbytes, mlflow, trackio, trl'
 	AGILERL_FOLDER=$(CURDIR)/$(EXTRAS)/agilerl OMP_NUM_THREADS=1 \
 	    $(EXTRAS)/bin/python -m pytest --numprocesses auto -k 'trl or real_run or 8_bit or other_code' \
-	    tests/reference/test_trl.py tests/reference/test_reward_trainer.py tests/benchmarks/test_benchmark.py \
+	    tests/reference/test_trl.py tests/features/feedback/test_reward_trainer.py \
+	    tests/features/offline/test_offline_benchmark.py \
 	    tests/unit/runs/test_experiment_trackers.py tests/invariants/test_memory_savers.py
 
 VLLM := .venv-vllm
@@ -86,7 +87,7 @@ check: $(STAMP) ## Lint, format check and type check
 image: $(STAMP) ## Build the Docker image twice without Docker, run both, and compare the weights (root, Debian)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash docker/build_locally.sh
 
-reference: $(STAMP) ## Write the generated pages of the documentation: components, YAML keys, commands
+reference: $(STAMP) ## Write what is generated in the documentation: components, YAML keys, commands, examples, API
 	$(BIN)/python scripts/reference_pages.py
 
 docs: $(STAMP) ## Build the documentation into site/; a link that leads nowhere is an error

@@ -91,7 +91,7 @@ setup(
         "ui": UI,
         "serve": SERVE,
         "test": TEST,
-        "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", "mkdocs-jupyter>=0.25", "mike>=2.1"],
+        "docs": ["mkdocs-material>=9.5", "mkdocs-jupyter>=0.25", "mike>=2.1"],
         "dev": [
             *TEST,
             *UI,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,27 +13,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import agile_ilql, original_ilql, trl_trainer
+from benchmarks import trl_trainer
 from benchmarks.contestants import PHASES, Precision, Setting
-from benchmarks.measure import (
-    AGILE,
-    ALL_VALUES,
-    FILTERED,
-    GUIDED,
-    ORIGINAL,
-    OURS,
-    PASSES,
-    PLAIN,
-    TOKEN_BY_TOKEN,
-    TRL_TRAINER,
-    UNGUIDED,
-    Result,
-    measure,
-)
-from benchmarks.offline import ALGORITHMS, with_room
+from benchmarks.measure import OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER, Result, measure
 from benchmarks.workloads import WORKLOADS, Workload
 
-_WIDTH = 130
+WIDTH = 130
 _REPLY_LENGTHS, _N_EPISODES = (16, 32, 64, 128, 256), (32, 64, 128, 256, 512)
 
 
@@ -60,7 +44,7 @@ def compare_all(
     output: Path | None = None,
 ) -> None:
     """Measure settings, and print a table for each."""
-    console = Console(width=_WIDTH)
+    console = Console(width=WIDTH)
     console.print(f"{torch.get_num_threads()} threads, medians of {repeats} iterations, each contestant in its turn")
     measured = {}
     for setting in settings:
@@ -69,45 +53,10 @@ def compare_all(
         if names == [OURS]:  # GRPO without TRL
             continue
         results = measure(setting, workload, names, repeats)
-        console.print(_table(str(setting), results))
+        console.print(table_of(str(setting), results))
         measured[str(setting)] = [dataclasses.asdict(result) for result in results]
         if output is not None:
             output.write_text(json.dumps(measured, indent=2) + "\n")
-
-
-def compare_offline(
-    workloads: Mapping[str, Workload],
-    critics: Sequence[str],
-    repeats: int,
-    device: str = "cpu",
-    contestants: Sequence[str] | None = None,
-    cpu_time: bool = False,
-) -> None:
-    """Print the speed of training on a log beside a plain loop, and of guided decoding beside the language model.
-
-    The code of ILQL's authors and AgileRL's take part if :data:`~benchmarks.original_ilql.SOURCE` and
-    :data:`~benchmarks.agile_ilql.FOLDER` name their folders.
-    """
-    console = Console(width=_WIDTH)
-    console.print(f"{torch.get_num_threads()} threads, medians of {repeats} iterations, each contestant in its turn")
-    for name, critic in itertools.product(workloads, critics):
-        setting = Setting(name, critic=critic, algorithm=ALGORITHMS[critic == "none"], device=device)
-        workload = workloads[name]
-        matches = [("training", with_room(workload), _learners(critic))]
-        if critic != "none":
-            matches.append(("decoding", workload, [GUIDED, FILTERED, UNGUIDED]))
-        for title, sized, names in matches:
-            if chosen := [each for each in names if contestants is None or each in contestants]:
-                found = measure(setting, sized, chosen, repeats, cpu_time)
-                console.print(_table(f"{setting}, {title}", found, "CPU seconds" if cpu_time else "seconds"))
-
-
-def _learners(critic: str) -> list[str]:
-    if critic == "none":
-        return [OURS, PLAIN]
-    original = [ORIGINAL] if original_ilql.SOURCE in os.environ else []
-    agile = [AGILE] if critic == "separate" and agile_ilql.FOLDER in os.environ else []
-    return [OURS, PLAIN, ALL_VALUES, PASSES, *original, *agile]
 
 
 def _contestants(setting: Setting, workload: Workload, token_by_token: bool) -> list[str]:
@@ -121,7 +70,8 @@ def _contestants(setting: Setting, workload: Workload, token_by_token: bool) -> 
     return [OURS, *([PLAIN] if setting.algorithm == "rloo" else []), *with_trl]
 
 
-def _table(title: str, results: list[Result], seconds: str = "seconds") -> Table:
+def table_of(title: str, results: list[Result], seconds: str = "seconds") -> Table:
+    """Times, tokens per second, memory, and the speed beside the plain loop's or the last one's."""
     table = Table("", seconds, "lowest to highest", *PHASES, "tokens/s", "peak MiB", "speed", title=title)
     yardstick = next((result for result in results if result.name == PLAIN), results[-1])
     for result in results:
@@ -142,7 +92,7 @@ def compare_sizes(kinds: Sequence[str], repeats: int, device: str = "cpu") -> No
 
     The exponent k of time ~ size^k is fitted by least squares on the logarithms; 1 is linear.
     """
-    console = Console(width=_WIDTH)
+    console = Console(width=WIDTH)
     for kind in kinds:
         base = dataclasses.replace(WORKLOADS["tiny"], n_epochs=1)
         by_length = {n: dataclasses.replace(base, reply_lengths=(n,), n_episodes=32) for n in _REPLY_LENGTHS}

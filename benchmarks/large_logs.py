@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.callbacks import CallbackList
 
-from rl4dialog.core.config import OfflineConfig, parse_config
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.process_memory import peak_resident_mib
-from rl4dialog.training.policy_trainee import OfflineTrainee
+from rl4dialog.features.offline.building import OfflineTrainee
+from rl4dialog.features.offline.config import OfflineConfig
 
 SIZES = (100_000, 1_000_000)
 N_ITERS, N_STEPS, BATCH_SIZE, N_READ = 2, 16_384, 2048, 500

@@ -9,7 +9,6 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,38 +17,22 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.agile_ilql import AgileILQL
 from benchmarks.contestants import PHASES, Contestant, Rl4dialog, Setting, Timing, VanillaSB3
-from benchmarks.offline import ALGORITHMS, BarePasses, Decoding, OfflineLoop, OfflineRl4dialog
-from benchmarks.original_ilql import OriginalILQL
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.trl_trainer import TRL
 from benchmarks.workloads import Workload
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import keep_few_kernels, keep_freed_memory, resident_mib
+from rl4dialog.core.registry import import_object
 from rl4dialog.training.memory import peak_mib
 
 OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER = "rl4dialog", "plain loop", "stable-baselines3", "trl"
-ALL_VALUES, PASSES, ORIGINAL, AGILE = "plain loop, all values", "bare passes", "original ILQL", "AgileRL"
-GUIDED, FILTERED, UNGUIDED = "guided", "guided, top 20", "unguided"
 _CONTESTANTS: dict[str, Callable[[Setting, Workload], Contestant]] = {
     OURS: Rl4dialog,
     PLAIN: PlainLoop,
     TOKEN_BY_TOKEN: VanillaSB3,
     TRL_TRAINER: TRL,
 }
-_OFFLINE: dict[str, Callable[[Setting, Workload], Contestant]] = {
-    OURS: OfflineRl4dialog,
-    PLAIN: OfflineLoop,
-    ALL_VALUES: partial(OfflineLoop, all_values=True),
-    PASSES: BarePasses,
-    ORIGINAL: OriginalILQL,
-    AGILE: AgileILQL,
-    GUIDED: partial(Decoding, beta=4.0),
-    FILTERED: partial(Decoding, beta=4.0, top_k=20),
-    UNGUIDED: partial(Decoding, beta=0.0),
-}
-OFFLINE_NAMES = tuple(_OFFLINE)
 
 
 class BenchmarkError(RL4DialogError):
@@ -136,7 +119,8 @@ def _serve(pipe: Connection, name: str, setting: Setting, workload: Workload, cp
     warnings.filterwarnings("ignore", category=FutureWarning)
     transformers.utils.logging.disable_progress_bar()
     try:
-        contestants = _OFFLINE if setting.algorithm in ALGORITHMS else _CONTESTANTS
+        on_log = setting.algorithm in ("ilql", "bc")
+        contestants = import_object("benchmarks.on_log:CONTESTANTS") if on_log else _CONTESTANTS
         contestant = contestants[name](setting, workload)
         pipe.send((True, None))
         while True:

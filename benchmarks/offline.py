@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from benchmarks.contestants import LEARNING_RATE, Setting, Timing, config_of
 from benchmarks.workloads import Workload, build_model, build_prompts
-from rl4dialog.core.config import OfflineConfig
 from rl4dialog.core.types import AGENT, Dialogue, Frame
 from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.data.small_talk.pool import SmallTalk
+from rl4dialog.features.offline.config import OfflineConfig
+from rl4dialog.features.offline.conversation_log import ConversationLog
+from rl4dialog.features.offline.policies.value_guided import Guidance, PriorFilter
 from rl4dialog.functional.masks import padded
-from rl4dialog.policies.value_guided import Guidance, PriorFilter
-from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.texts import Lengths

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):<code>~?([\w.]+)</code>")
 _INLINE = re.compile(r"(?<!<pre>)(?<!</span>)<code>([^<]*)</code>")
 _HYPHENATED = re.compile(r"(?<![^\s>])[^\s<>]*[-\[…=][^\s<>]*(?![^\s<])")
 _WHOLE = r'<span class="whole">\g<0></span>'
@@ -25,8 +24,6 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
 
 def on_page_content(html: str, page: Any, **kwargs: Any) -> str:
     """Correct what Markdown cannot express."""
-    # What Sphinx would link shows its last name: :class:`~a.b.C` as C.
-    html = _ROLE.sub(lambda match: f"<code>{match.group(1).rsplit('.', 1)[-1]}</code>", html)
     # Browsers break lines behind hyphens, also those of --options and file names.
     html = _INLINE.sub(lambda match: _HYPHENATED.sub(_WHOLE, match.group()), html)
     # In a table cell, only an escaped | does not end the cell; inside code, the backslash stays.

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import script
 
-from benchmarks import agile_ilql, original_ilql
-from benchmarks.compare import combinations, compare_all, compare_offline, compare_sizes
-from benchmarks.measure import AGILE, OFFLINE_NAMES, ORIGINAL
+from benchmarks.compare import combinations, compare_all, compare_sizes
 from benchmarks.profiles import compare_profiles
 from benchmarks.workers import compare_workers
 from benchmarks.workloads import MODEL_KINDS, WORKLOADS, Workload
@@ -42,7 +40,7 @@ def main() -> None:
     parser.add_argument("--offline", action="store_true", help="instead, learn from a log, and decode with its values")
     parser.add_argument("--ilql", type=Path, help="folder of ILQL's original code, to include it (with --offline)")
     parser.add_argument("--agilerl", type=Path, help="folder of AgileRL's packages, to include it (with --offline)")
-    parser.add_argument("--contestants", nargs="+", choices=OFFLINE_NAMES, help="compare only these (with --offline)")
+    parser.add_argument("--contestants", nargs="+", help="compare only these (with --offline)")
     parser.add_argument("--cpu_time", action="store_true", help="report CPU time instead of wall time (with --offline)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--output", type=Path, help="JSON file for all measurements")
@@ -57,13 +55,17 @@ def main() -> None:
     if args.workers:
         compare_workers()
     elif args.offline:
-        theirs = {"ilql": (ORIGINAL, original_ilql.SOURCE), "agilerl": (AGILE, agile_ilql.FOLDER)}
+        from benchmarks import agile_ilql, on_log, original_ilql
+
+        if unknown := {*(args.contestants or ())} - on_log.CONTESTANTS.keys():
+            parser.error(f"there is no contestant {min(unknown)!r}; use some of {', '.join(on_log.CONTESTANTS)}")
+        theirs = {"ilql": (on_log.ORIGINAL, original_ilql.SOURCE), "agilerl": (on_log.AGILE, agile_ilql.FOLDER)}
         for option, (name, variable) in theirs.items():
             if folder := getattr(args, option):
                 os.environ[variable] = str(folder.resolve())
             elif name in (args.contestants or ()) and variable not in os.environ:
                 parser.error(f"the contestant {name!r} needs --{option}")
-        compare_offline(workloads, args.critics, args.repeats, args.device, args.contestants, args.cpu_time)
+        on_log.compare_offline(workloads, args.critics, args.repeats, args.device, args.contestants, args.cpu_time)
     elif args.profile:
         keep_freed_memory()
         compare_profiles(workloads, settings)

@@ -35,7 +35,7 @@ from transformers import (
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.cli import main_of
-from rl4dialog.core.config import TURN_GOALS, RewardModelConfig, TextConfig, kind_of, parse_config
+from rl4dialog.core.config import TURN_GOALS, TextConfig, kind_of, parse_config
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import expand_variants, load_yaml
@@ -102,7 +102,7 @@ def stand_in_config(path: Path, folder: Path, outside: Outside, report: ConfigRe
         config, _ = expand_variants(load_yaml(path), 0)
         parse_config(config, path.name)  # ensures that the keys to replace exist
         folder.mkdir(exist_ok=True)
-        if kind_of(config) is RewardModelConfig:
+        if config["alg"]["id"] == "reward_model":
             config = _with_generated_ratings(config)
         elif issubclass(kind_of(config), TextConfig):
             config = outside.replace(config, folder / "data", report.stand_ins)
@@ -236,7 +236,7 @@ def _tiny_model(config: Mapping[str, Any]) -> str:
 def shortened(config: dict[str, Any]) -> dict[str, Any]:
     """Return a copy with two iterations of a few short replies or steps."""
     config = copy.deepcopy(config)
-    if kind_of(config) is RewardModelConfig:
+    if config["alg"]["id"] == "reward_model":
         config["alg"]["training_args"].update(max_steps=N_ITERATIONS, per_device_train_batch_size=2)
         return config
     if not issubclass(kind_of(config), TextConfig):

@@ -30,8 +30,7 @@ from rl4dialog.core.files import write_json
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.ratings import judged_dialogue
 from rl4dialog.data.small_talk.pool import BEST_N_WORDS, PER_WORD, QUESTION, SimulatedPerson, utility
-from rl4dialog.functional.statistics import Estimate
-from rl4dialog.inference.improvement import (
+from rl4dialog.features.feedback.improvement import (
     COMPARISON,
     POLICY,
     REWARD_MODEL,
@@ -42,9 +41,9 @@ from rl4dialog.inference.improvement import (
     train_stage,
     write_files,
 )
+from rl4dialog.features.feedback.queue_selection import STRATEGIES
+from rl4dialog.functional.statistics import Estimate
 from rl4dialog.inference.loading import read_run_config
-from rl4dialog.inference.model_comparison import compare_models
-from rl4dialog.inference.queue_selection import STRATEGIES
 from rl4dialog.runs.reading import Predictions, pair, read_run
 from rl4dialog.runs.report.metrics import sample_estimate
 from rl4dialog.runs.report.pages import KL
@@ -185,14 +184,14 @@ def main() -> None:
             write_files(plan)
             train_stage(plan.stages[0])
         else:
-            improve(plan, compare_models)
+            improve(plan)
         found = measure_reward_model(plan, n, held_out)
         results.append(found if args.without_ppo else replace(found, policy=measure_policy(plan)))
         _write(args, results)
     if args.ceiling:
         reward = f"{POLICY}.reward_fn={json.dumps(UTILITY_REWARD)}"
         plan = _plan(args, numbers[0], "improved_on_utility", [*args.overrides, reward])
-        improve(plan, compare_models)
+        improve(plan)
         results.append(LoopResult(None, policy=measure_policy(plan)))
         _write(args, results)
     print(_table(results))

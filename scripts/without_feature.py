@@ -58,14 +58,20 @@ def copy_without(name: str, output: Path) -> None:
         pages |= {*feature.pages}
     removed |= {f"docs/{page}" for page in pages}
     listing = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
-    for file in subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0"):
-        is_gone = any(file == each or file.startswith(f"{each}/") for each in removed)
-        if file and (ROOT / file).is_file() and not is_gone and not is_of(file, needing):
+    listed = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
+    files = [file for file in listed if file and (ROOT / file).is_file()]
+    removed |= {file for file in files if is_of(file, needing)}
+    for file in files:
+        if not any(file == each or file.startswith(f"{each}/") for each in removed):
             (output / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / file, output / file)
     contents = output / "mkdocs.yml"
     lines = contents.read_text(encoding="utf-8").splitlines(keepends=True)
     contents.write_text("".join(line for line in lines if not any(page in line for page in pages)), encoding="utf-8")
+    expected = output / "task_configs" / "expected.yml"
+    rows = re.split(r"^(?=\S)", expected.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    gone = tuple(each.removeprefix("task_configs/") for each in removed if each.startswith("task_configs/"))
+    expected.write_text("".join(row for row in rows if not row.startswith(gone)), encoding="utf-8")
     places = {"PYTHONPATH": os.pathsep.join([str(output), str(output / "scripts")])}
     subprocess.run([sys.executable, "scripts/reference_pages.py"], cwd=output, env={**os.environ, **places}, check=True)
 

@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 
 from http_servers import free_port
+from runs import write_config
 
 ROOT = Path(__file__).parents[1]
 _LOADED = (
@@ -97,6 +98,28 @@ def launched(n_processes, arguments, folder, environment=(), own_arguments=()):
         )
         for number in range(n_processes)
     ]
+
+
+def trained(tmp_path, config, n_processes, *flags, **environment):
+    """The processes of a run in ``p/by_<n>``, started side by side."""
+    folder = tmp_path / f"by_{n_processes}"
+    arguments = [
+        *("train", "--config_path", str(write_config(folder, config))),
+        *("--base_path_to_store_results", str(tmp_path)),
+        *("--project_name", "p", "--experiment_name", folder.name, *flags),
+    ]
+    if n_processes == 1:
+        return [Command(arguments, folder, environment)]
+    return launched(n_processes, arguments, folder, environment)
+
+
+def finished(tmp_path, config, n_processes, *flags, **environment):
+    """What the first process of a run printed, which must not fail."""
+    processes = trained(tmp_path, config, n_processes, *flags, **environment)
+    for process in processes:
+        assert process.wait(500) == 0, process.errors
+        assert "autograd" not in process.errors, "torch warns of gradients through messages of processes"
+    return processes[0].errors
 
 
 def _ask(**request):

@@ -7,16 +7,18 @@ from tokenizers import AddedToken
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, Turn
 from rl4dialog.envs.conversation import ConversationRules
-from rl4dialog.functional.advantages import Turns
-from rl4dialog.policies.value_guided import (
+from rl4dialog.features.offline.algorithms.bc import BC
+from rl4dialog.features.offline.conversation_log import ConversationEncoder, ConversationLog, _write
+from rl4dialog.features.offline.policies.value_guided import (
     ValueGuidedCausalLMPolicy,
     ValueGuidedSeq2SeqLMPolicy,
     ValueRerankedCausalLMPolicy,
 )
-from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog, Limits
+from rl4dialog.functional.advantages import Turns
+from rl4dialog.rollouts.learned_turns import Limits
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import tokenizer_hash
-from tests.tiny import all_tokens, make_env, make_tokenizer, policy_class_of
+from tests.tiny import all_tokens, make_env, make_gpt2, make_tokenizer, policy_class_of
 
 MARKER = "<EOU>"
 # What the partner and the agent say in turns, with the agent's rewards.
@@ -67,8 +69,6 @@ def make_encoder(model, join_turns=True, prompt=40, **settings):
 def make_log(folder, model, found=None, **settings):
     """A log in a folder of its own."""
     encoder = make_encoder(model, **settings)
-    from rl4dialog.rollouts.conversation_log import _write
-
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder, dialogues() if found is None else found, encoder)
     return ConversationLog(folder)
@@ -164,3 +164,25 @@ def whole_batch(learner):
     import numpy as np
 
     return learner.prepared(learner.log.replies(np.arange(len(learner.log))))
+
+
+@torch.no_grad()
+def make_guided(env, model, n_tokens, **kwargs):
+    """A policy whose values differ from token to token, and are highest for ids without a token."""
+    spaces, end = (env.observation_space, env.action_space), env.end_of_turn
+    kwargs = {"critic": "shared", "guidance": {"beta": 2.0, "prior_weight": 0.0}, **kwargs}
+    policy = guided_class_of(model)(*spaces, lambda _: 1e-3, model=model, end_of_turn=end, **kwargs)
+    random = torch.Generator().manual_seed(0)
+    for heads in (policy.heads, policy._target_heads):
+        for head in heads.q:
+            torch.nn.init.normal_(head.inner[0].weight, std=0.1, generator=random)
+            head.inner[0].bias.zero_()
+            head.output.weight[:n_tokens] = torch.randn(n_tokens, head.output.in_features, generator=random)
+            head.output.bias[n_tokens:] = 9.0
+    return policy
+
+
+def make_bc(folder, learning_rate):
+    """Behaviour cloning of a log in a folder of its own."""
+    model = make_gpt2(marked_tokenizer())
+    return make_learner(BC, make_log(folder, model), model, learning_rate=learning_rate)

@@ -1,7 +1,7 @@
 """A custom offline algorithm: imitation of tokens whose return to go is above average."""
 
 from rl4dialog import OfflineAlgorithmRegistry
-from rl4dialog.algorithms.offline.base import OfflineAlgorithm
+from rl4dialog.features.offline.algorithms.base import OfflineAlgorithm
 
 
 @OfflineAlgorithmRegistry.register("better_than_average")

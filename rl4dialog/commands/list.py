@@ -11,6 +11,7 @@ from pathlib import Path
 from rl4dialog import catalog
 from rl4dialog.commands.options import command, option
 from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.features import features
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.yaml_loader import shipped_path
 
@@ -21,9 +22,7 @@ RECOMMENDED = {
     "small_talk/gpt2_ppo.yml": "one reply to each prompt; a tiny model, no network",
     "table_booking/smollm2_ppo.yml": "a chat model with LoRA, on a GPU or two CPU cores",
     "guess_what/llama_ppo.yml": "conversations with a partner, and a critic",
-    "ratings/small_talk.yml": "a reward model from ratings",
-    "comment_reply/llama_ilql.yml": "from logged replies with rewards",
-    "town_guide/ppo.yml": "an agent for a task, with a simulated user",
+    **{name: purpose for feature in features().values() for name, purpose in feature.recommended.items()},
 }
 """Shipped configs to start from, by what for."""
 

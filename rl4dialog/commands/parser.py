@@ -8,12 +8,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from rl4dialog import __version__
-from rl4dialog.commands import first_steps, learning_from_people, results, train
+from rl4dialog.commands import first_steps, results, train
 from rl4dialog.commands import list as listing
 from rl4dialog.commands.options import GROUPS, MADE, Command
 from rl4dialog.core.features import features
 
-_MODULES = first_steps, learning_from_people, listing, results, train  # their import makes the commands
+_MODULES = first_steps, listing, results, train  # their import makes the commands
 _OF_FEATURES = [importlib.import_module(each.commands) for each in features().values() if each.commands]
 _GROUPS = {group: [MADE[name] for name in names] for group, names in GROUPS.items() if names}
 COMMANDS = {command.name: command for commands in _GROUPS.values() for command in commands}

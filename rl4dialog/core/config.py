@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rl4dialog.core.config_blocks import (
     TEXT_GENERATION,
     AlgConfig,
-    BatchedEvaluationConfig,
     ComponentConfig,
     EnvConfig,
     GenerationConfig,
@@ -29,7 +28,6 @@ from rl4dialog.core.config_blocks import (
     RewardConfig,
     RunConfig,
     TextEvaluationConfig,
-    TextTokenizerConfig,
     TokenizerConfig,
     WarmStartConfig,
     block_of,
@@ -39,6 +37,7 @@ from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 from rl4dialog.core.features import all_ids
 from rl4dialog.core.files import CONFIG_FILE
+from rl4dialog.core.protocols import PromptPrefix
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.run_format import config_of, naming_writer
 from rl4dialog.core.types import is_whole_number
@@ -52,18 +51,9 @@ DEFAULT_REPLY_LENGTH = 32
 
 class OnPolicyAlgConfig(AlgConfig):
     kl_div: KLConfig
-    """KL penalty. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
+    """KL penalty. Required for algorithms with rollouts."""
     policy: PolicyConfig
     """Policy. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
-
-
-class OfflineAlgConfig(AlgConfig):
-    policy: PolicyConfig
-    """Policy. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
-    rewards: Literal["log", "reward_fn"] | None = None
-    """Offline algorithms only: learn from the rewards of the log, or from those that ``reward_fn`` gives its replies.
-    Default: those of the log, if the datapool has any.
-    """
 
 
 class SupervisedAlgConfig(AlgConfig):
@@ -106,6 +96,14 @@ class GenerationBlock:
 class TextConfig(RunConfig):
     """Config of a run that trains a language model."""
 
+    log: ClassVar[str] = ""
+    """Function that builds the logged conversations from which the policy learns, from an
+    :class:`~rl4dialog.training.assembly.Assembly`, as ``"module:name"``; empty if it learns from none.
+    """
+    measure: ClassVar[str] = ""
+    """Function that returns what evaluations measure besides metrics, or ``None``, as ``"module:name"``, see
+    :class:`~rl4dialog.training.evaluation.Measure`.
+    """
     tokenizer: TokenizerConfig
     """Tokenizer."""
     datapool: ComponentConfig
@@ -113,7 +111,7 @@ class TextConfig(RunConfig):
     train_evaluation: TextEvaluationConfig
     """Training length, metrics and checkpoints."""
     reward_fn: RewardConfig | None = None
-    """Reward to increase in training. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
+    """Reward to increase in training. Required for algorithms with rollouts."""
     task: ComponentConfig | None = None
     """World of task-oriented dialogues. Required for ``env.id: dialogue_acts``, ``datapool.id: task_dialogues`` and the
     partner ``agenda_user``.
@@ -166,6 +164,11 @@ class TextConfig(RunConfig):
         return of_evaluation if of_evaluation.kwargs else of_algorithm
 
     @property
+    def prompt_prefix(self) -> PromptPrefix | None:
+        """What all prompts begin with."""
+        return None
+
+    @property
     def reply_limit(self) -> int:
         """Maximum reply length in tokens, in evaluations and rollouts."""
         if self.env is None:
@@ -194,10 +197,16 @@ class TextConfig(RunConfig):
 
 
 class PolicyRunConfig(TextConfig):
-    """Config of a run that trains a policy, on its own replies or on logged ones."""
+    """Config of a run that trains a policy, on its own replies or on others."""
 
-    alg: OnPolicyAlgConfig | OfflineAlgConfig
-    """Algorithm, KL penalty and policy."""
+    algorithms: ClassVar[str]
+    """Registry of the algorithms, as ``"module:Name"``."""
+    build: ClassVar[str]
+    """Function that builds the algorithm from an :class:`~rl4dialog.training.assembly.Assembly` and the config, as
+    ``"module:name"``.
+    """
+    alg: Any
+    """Algorithm with a ``policy``."""
     train_evaluation: IterationsEvaluationConfig
     """Training length, metrics and checkpoints."""
 
@@ -227,15 +236,17 @@ class OnPolicyConfig(PolicyRunConfig):
 
     trainee = "rl4dialog.training.policy_trainee:OnPolicyTrainee"
     check = "rl4dialog.training.building.components:check_on_policy"
-    plan = "rl4dialog.training.plan:text_rows"
+    plan = "rl4dialog.training.plan:on_policy_rows"
     shipped = "small_talk/gpt2_{id}"
+    algorithms = "rl4dialog.catalog:AlgorithmRegistry"
+    build = "rl4dialog.training.building.algorithm:build_algorithm"
     has_rollouts = True
     alg: OnPolicyAlgConfig
     """Algorithm, KL penalty and policy."""
     reward_fn: RewardConfig
-    """Reward to increase in training. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
+    """Reward to increase in training. Required for algorithms with rollouts."""
     env: EnvConfig
-    """Environments. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
+    """Environments. Required for algorithms with rollouts."""
 
     @classmethod
     def claims(cls, given: Mapping[str, Any]) -> bool:
@@ -252,42 +263,12 @@ class OnPolicyConfig(PolicyRunConfig):
         return self
 
 
-class OfflineConfig(PolicyRunConfig):
-    """Config of a run that learns from logged conversations."""
-
-    trainee = "rl4dialog.training.policy_trainee:OfflineTrainee"
-    check = "rl4dialog.training.building.components:check_offline"
-    plan = "rl4dialog.training.plan:text_rows"
-    shipped = "random_walks/llama_{id}"
-    has_rollouts = False
-    not_logged = ("log_infos", "info_fns")
-    alg: OfflineAlgConfig
-    """Algorithm and policy."""
-
-    @classmethod
-    def claims(cls, given: Mapping[str, Any]) -> bool:
-        id, alg, ids = id_of(given, "alg"), given.get("alg"), all_ids()
-        # A custom algorithm that learns from rollouts has a KL penalty.
-        has_none = isinstance(alg, Mapping) and bool(alg.get("policy")) and alg.get("kl_div") is None
-        return is_text(given) and (id in ids["offline algorithm"] or (has_none and id not in (None, *ids["algorithm"])))
-
-    @property
-    def uses_reward(self) -> bool:
-        return self.reward_fn is not None
-
-    @model_validator(mode="after")
-    def _reward_exists(self) -> OfflineConfig:
-        if self.alg.rewards == "reward_fn" and self.reward_fn is None:
-            raise ValueError("alg.rewards: reward_fn needs the key 'reward_fn'")
-        return self
-
-
 class SupervisedConfig(TextConfig):
     """Config of a supervised fine-tuning run on the references."""
 
     trainee = "rl4dialog.training.epoch_trainee:SupervisedTrainee"
     check = "rl4dialog.training.building.components:check_supervised"
-    plan = "rl4dialog.training.plan:text_rows"
+    plan = "rl4dialog.training.plan:supervised_rows"
     shipped = "small_talk/gpt2_supervised"
     has_rollouts = False
     not_logged = ("log_infos", "info_fns", "conversations")
@@ -314,73 +295,6 @@ class SupervisedConfig(TextConfig):
     @property
     def own_generation_block(self) -> GenerationBlock:
         return GenerationBlock("alg.generation_kwargs", self.alg.generation_kwargs or {})
-
-
-class RewardModelAlgConfig(AlgConfig):
-    training_args: dict[str, Any]
-    """``supervised`` and ``reward_model`` only: arguments of transformers' ``TrainingArguments``."""
-    model_name: str
-    """``supervised`` and ``reward_model`` only: the model, as in ``alg.policy.args``; for a reward model also
-    ``builtin/tiny-bert`` and ``builtin/tiny-bert-cls``.
-    """
-    rating_loss: Literal["squared_error", "cross_entropy"] | None = None
-    """``reward_model`` only: loss of a rating from 0 to 1. With ``squared_error``, the score predicts the rating; with
-    ``cross_entropy``, its sigmoid does. Default: ``cross_entropy`` if there are preferences or corrections, else
-    ``squared_error``.
-    """
-    rating_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """``reward_model`` only: weight of the loss of a rating; that of a comparison has the weight 1."""
-    center_coef: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """``reward_model`` only: coefficient of the squared sum of the scores of a comparison; keeps scores near 0."""
-    ensemble: int = Field(default=1, ge=1)
-    """``reward_model`` only: number of models that are trained together. The score is their mean."""
-    bootstrap: bool = True
-    """``reward_model`` only: each model of an ensemble learns from its own sample of the conversations, drawn with
-    replacement. Otherwise, the models differ only in the random seed of their new weights.
-    """
-
-
-class RewardModelConfig(RunConfig):
-    """Config of a run that trains a reward model on judgements of replies or dialogues."""
-
-    trainee = "rl4dialog.training.reward_model.trainee:RewardModelTrainee"
-    check = "rl4dialog.training.building.components:check_reward_model"
-    plan = "rl4dialog.training.plan:reward_model_rows"
-    shipped = "ratings/small_talk"
-    has_rollouts = False
-    not_logged = ("log_infos", "info_fns", "conversations")
-    alg: RewardModelAlgConfig
-    """Model and training settings."""
-    tokenizer: TextTokenizerConfig
-    """Tokenizer."""
-    datapool: ComponentConfig
-    """Judged replies or dialogues."""
-    train_evaluation: BatchedEvaluationConfig
-    """Evaluations and checkpoints."""
-
-    @classmethod
-    def claims(cls, given: Mapping[str, Any]) -> bool:
-        return is_text(given) and id_of(given, "alg") == "reward_model"
-
-    @property
-    def instead(self) -> str:
-        return "use its folder as model_name of a reward"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_environments(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and given.get("env") is not None:
-            raise ValueError("the key 'env' has no meaning with alg.id: reward_model, which has no environments")
-        return given
-
-    @model_validator(mode="after")
-    def _only_a_model(self) -> RewardModelConfig:
-        wrong, right = "has no meaning with alg.id: reward_model", "alg.training_args"
-        if self.alg.args:
-            raise ValueError(f"alg.args {wrong}; use {right}")
-        if self.train_evaluation.n_iters is not None:
-            raise ValueError(f"train_evaluation.n_iters {wrong}; set {right}.num_train_epochs")
-        return self
 
 
 _OPENRL = {"critic_lr", "episode_length", "num_mini_batch", "ppo_epoch", "reward_class", "use_adv_normalize"}

@@ -478,12 +478,16 @@ class RunConfig(OfAKind):
     """A shipped config of this kind, in which ``{id}`` is an algorithm."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
+    can_talk: ClassVar[bool] = True
+    """Whether it can be talked to when it is complete."""
     agent: ClassVar[str] = ""
     """Function that loads what acts in a run without texts, as ``"module:name"``, see
     :class:`~rl4dialog.inference.loading.Agent`.
     """
     conditions: ClassVar[str] = ""
-    """Function that returns own rows of ``training.building.conditions`` and their values, as ``"module:name"``."""
+    """Function that returns own rows of ``training.building.conditions`` and what they read, as ``"module:name"``."""
+    checks: ClassVar[Sequence[str]] = ()
+    """Own checks of the doctor, as ``"module:name"``."""
     not_logged: ClassVar[Sequence[str]] = ()
     """Keys of ``logging`` without a meaning for this kind."""
     alg: AlgConfig

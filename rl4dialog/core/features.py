@@ -42,6 +42,7 @@ class Feature:
         commands: Module of its commands, whose texts are in a file of the same name with ``.yaml``.
         moved: New names of its modules, by earlier ones that can still be imported.
         configs: Its folders and files in ``task_configs/``.
+        recommended: Of its configs, those to start from, by what for.
         page: Its page in ``docs/``, or several, the first of which has its components.
     """
 
@@ -51,6 +52,7 @@ class Feature:
     commands: str | None = None
     moved: Mapping[str, str] = field(default_factory=dict)
     configs: Sequence[str] = ()
+    recommended: Mapping[str, str] = field(default_factory=dict)
     page: str | Sequence[str] = ()
 
     @property

@@ -28,8 +28,8 @@ _logger = logging.getLogger(__name__)
 BUILTIN = "builtin/"
 PRIOR_ONLY = "#prior_only"
 """Suffix of the name of a guided policy's folder, to load its language model without the values that guide it."""
-GUIDANCE_FILE = "value_guidance.json"
-"""File beside a language model that values guide."""
+GUIDANCE_FILES = GUIDANCE_FILE, VALUES_FILE = "value_guidance.json", "value_guidance.safetensors"
+"""Files beside a language model that values guide."""
 _FILES = ["*.json", "*.jinja", "*.model", "*.txt", "*.safetensors"]
 
 

@@ -29,6 +29,22 @@ class ObservationLike(Protocol):
     def context_text(self) -> str: ...
 
 
+class PromptPrefix(Protocol):
+    """What all prompts of a run begin with."""
+
+    characters: str  # all that it is made of, for tokenizers that are trained on the texts
+
+    @property
+    def note(self) -> str:
+        """Remark for those who use the model alone."""
+
+    def asked(self, prompt: str, dialogue_format: Any, turn_end: str | None) -> str:
+        """Return a prompt that begins with it."""
+
+    def asking(self, pool: Any) -> Any:
+        """Return a datapool whose prompts begin with it."""
+
+
 class RewardFunction(ABC):
     """Reward per token, called in the env workers after every token.
 

@@ -203,13 +203,13 @@ _MARKUP = (
 
 def summary(documented: Any) -> str:
     """First line of a docstring, as Markdown; empty if there is none."""
-    return _as_markdown((inspect.getdoc(documented) or "").partition("\n")[0])
+    return as_markdown((inspect.getdoc(documented) or "").partition("\n")[0])
 
 
 def explanation(documented: Any) -> str:
     """Text of a docstring before its first section, as Markdown; empty if there is none."""
     text = inspect.getdoc(documented) or ""
-    return _as_markdown(_SECTION.split(text, maxsplit=1)[0].strip())
+    return as_markdown(_SECTION.split(text, maxsplit=1)[0].strip())
 
 
 def argument_meanings(component: Any) -> dict[str, str]:
@@ -235,10 +235,11 @@ def _arguments(documented: Any) -> dict[str, str]:
             name, found[entry[1]] = entry[1], entry[2]
         elif name is not None:
             found[name] += f" {line.strip()}"
-    return {name: _as_markdown(meaning.strip()) for name, meaning in found.items()}
+    return {name: as_markdown(meaning.strip()) for name, meaning in found.items()}
 
 
-def _as_markdown(text: str) -> str:
+def as_markdown(text: str) -> str:
+    """Text of a docstring with roles and code as Markdown has them."""
     for pattern, replace in _MARKUP:
         text = pattern.sub(replace, text)
     return text

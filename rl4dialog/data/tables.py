@@ -147,7 +147,7 @@ class _TablePool(TextGenPool):
                 yield (Sample(id, prompt, each.references, meta_data), weight), each.text
 
         kept = copies.kept([*itertools.islice(samples(), max_size)], notes)
-        log_notes(notes, f"{source}, {split} ({len(kept)} samples)")
+        log_notes(notes, f"{source}, {split}")
         found = limit_samples((sample for sample, _ in kept), max_size, cls.id, split, source)
         pool = cls(found, [weight for _, weight in kept], dialogue_format)
         pool.notes, pool.copies = notes, copies.report

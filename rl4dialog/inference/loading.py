@@ -23,8 +23,16 @@ from stable_baselines3.common.utils import get_device
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry
-from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig, load_config, text_config
+from rl4dialog.catalog import PolicyRegistry
+from rl4dialog.core.config import (
+    OnPolicyConfig,
+    PolicyRunConfig,
+    RunConfig,
+    SupervisedConfig,
+    TextConfig,
+    load_config,
+    text_config,
+)
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RL4DialogError, RunFolderError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.protocols import PartnerService
@@ -40,7 +48,6 @@ from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.references import WeightCopy
 from rl4dialog.policies.saving import CRITIC_FILE, MASK_FILE, TARGET_FILE, load_state_beside, weights_hash
-from rl4dialog.policies.value_guided import load_value_guidance
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.runs.provenance import config_folder, read_provenance, recorded_start
 from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER, check_is_run, is_complete, read_result
@@ -53,13 +60,14 @@ from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.conversations import build_conversing
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.policy import (
+    algorithm_class,
     build_inference_policy,
     evaluation_kwargs,
     inference_arguments,
     is_guided,
     policy_class,
 )
-from rl4dialog.training.building.texts import Lengths, asking, build_data, format_args, return_prefix, run_lengths
+from rl4dialog.training.building.texts import Lengths, build_data, format_args, run_lengths
 from rl4dialog.training.checkpoint import best_checkpoint, checkpoint_folders, newest_checkpoint, read_checkpoint
 from rl4dialog.training.evaluation import generate_texts
 
@@ -184,7 +192,7 @@ def check_without_values(config: TextConfig, run: Path, prior_only: bool, why_lo
 
 def check_learns_v(config: TextConfig, what: str) -> None:
     """Check that V(s) is among the values of a policy with values of tokens."""
-    if not OfflineAlgorithmRegistry.resolve(config.alg.id).has_values:
+    if not isinstance(config, PolicyRunConfig) or not algorithm_class(config).has_values:
         raise ModelError(f"alg.id: {config.alg.id} learns no V, so there are no {what}")
 
 
@@ -438,10 +446,11 @@ class LoadedPolicy(Assembly):
     def read(self, prompt: str) -> History:
         """What the model reads of a prompt, which is truncated as in training.
 
-        If the run's algorithm conditions on returns, a prompt that begins with none asks for the target return.
+        If all prompts of the run begin with something, such as a return, so does this one.
         """
         lengths = self.lengths
-        prompt = asking(prompt, return_prefix(self.config), self.dialogue_format, lengths.turn_end)
+        if (prefix := self.config.prompt_prefix) is not None:
+            prompt = prefix.asked(prompt, self.dialogue_format, lengths.turn_end)
         turns = with_turns(prompt, lengths.turn_end)
         return History(self.tokenizer, turns, lengths.prompt, lengths.truncation_side)
 
@@ -473,7 +482,7 @@ class LoadedPolicy(Assembly):
         if self.policy.guided:
             check_learns_v(config, "values")
             return self.policy
-        if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
+        if not isinstance(config, OnPolicyConfig) or not algorithm_class(config).needs_critic:
             raise ModelError(f"the run's algorithm, {config.alg.id}, has no critic, so there are no values")
         if folder is None and self.run is not None:
             with suppress(RunFolderError):
@@ -500,14 +509,14 @@ class LoadedPolicy(Assembly):
 
     def _guided_policy(self) -> LMActorCriticPolicy:
         """The policy with values of tokens, as far as they are saved."""
-        changes = OfflineAlgorithmRegistry.resolve(self.config.alg.id).policy_arguments()
-        policy = self._as_trained(Path(self._model), **changes)
+        config: Any = self.config
+        policy: Any = self._as_trained(Path(self._model), **algorithm_class(config).policy_arguments())
         if self._checkpoint is not None:
             load_state_beside(policy, self._checkpoint, CRITIC_FILE)
             load_state_beside(policy, self._checkpoint, TARGET_FILE)
         elif is_guided(self.config):
-            load_value_guidance(policy, Path(self._model))
-        return policy
+            policy.load_values(Path(self._model))
+        return policy  # type: ignore[no-any-return]
 
     def _masked_policy(self, model: PreTrainedModel) -> LMActorCriticPolicy:
         """The policy with the mask of its run or, if that is not available, with the model's own, and a warning.

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
@@ -150,46 +149,3 @@ class ValueHead(nn.Module):
         yield from (parameter for name, parameter in self.named_parameters() if not name.startswith("trunk."))
         if self.trunk is not None:
             yield from (p for p in self.trunk.parameters() if p.requires_grad)
-
-
-class ActionValueHead(nn.Module):
-    """Values Q(s, a) of all A actions by one hidden layer, or without ``width`` a linear map; first ``init_value``."""
-
-    def __init__(self, n_hidden: int, n_actions: int, width: int | None, init_value: float) -> None:
-        super().__init__()
-        self.inner: nn.Module = nn.Identity()
-        if width is not None:
-            self.inner = nn.Sequential(nn.Linear(n_hidden, width), nn.ReLU())
-        self.output = nn.Linear(width or n_hidden, n_actions)
-        nn.init.zeros_(self.output.weight)
-        nn.init.constant_(self.output.bias, init_value)
-
-    def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Values of all actions, float32, or of the K actions ``ids``. Shape (N, H) -> (N, A) or (N, K)."""
-        inner = self.inner(hidden.float())
-        if ids is None:
-            return self.output(inner)
-        return functional.linear(inner, self.output.weight[ids], self.output.bias[ids])
-
-    def at(self, hidden: Tensor, ids: Tensor) -> Tensor:
-        """Values of one action per state, without those of the others. Shapes (N, H), (N,) -> (N,)."""
-        return (self.inner(hidden.float()) * self.output.weight[ids]).sum(dim=-1) + self.output.bias[ids]
-
-
-class ActionValueHeads(ValueHead):
-    """J heads Q(s, a), whose minimum is the estimate, and a head V(s)."""
-
-    def __init__(
-        self, n_hidden: int, trunk: nn.Module | None, n_actions: int, n_heads: int, width: int | None, init_value: float
-    ) -> None:
-        super().__init__(n_hidden, trunk)
-        self.output = ActionValueHead(n_hidden, 1, width, init_value)
-        self.q = nn.ModuleList(ActionValueHead(n_hidden, n_actions, width, init_value) for _ in range(n_heads))
-
-    def q_at(self, hidden: Tensor, ids: Tensor) -> Tensor:
-        """Values of one action per state by each head. Shapes (N, H), (N,) -> (J, N)."""
-        return torch.stack([head.at(hidden, ids) for head in self.q])  # type: ignore[operator]
-
-    def q_all(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Values of all actions by each head, or of the K actions ``ids``. Shape (N, H) -> (J, N, A) or (J, N, K)."""
-        return torch.stack([head(hidden, ids) for head in self.q])

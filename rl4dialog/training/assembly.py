@@ -11,18 +11,16 @@ from typing import Any, Generic, TypeVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, TextConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
+from rl4dialog.core.registry import import_object
 from rl4dialog.data.pool import Data
-from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.conversations import build_conversing
 from rl4dialog.training.building.language_model import build_language_model
-from rl4dialog.training.building.offline import build_log, build_offline_algorithm
 from rl4dialog.training.building.policy import build_end_of_turn
 from rl4dialog.training.building.rewards import build_metrics, build_reward_columns, build_scorer, build_toolkit
 from rl4dialog.training.building.texts import Lengths, Texts, build_run_tokenizer, run_lengths
@@ -62,11 +60,6 @@ class Assembly:
     @property
     def config(self) -> TextConfig:
         return self._config
-
-    @property
-    def offline_config(self) -> OfflineConfig:
-        assert isinstance(self.config, OfflineConfig)
-        return self.config
 
     # -- what is read ---------------------------------------------------------------------------------------------
 
@@ -133,19 +126,19 @@ class Assembly:
         return build_end_of_turn(self, self.initial_model)
 
     @part
-    def log(self) -> ConversationLog:
-        return build_log(self)
+    def log(self) -> Any:
+        """The logged conversations from which the policy learns, if it learns from some."""
+        return import_object(self.config.log)(self)
 
     @part
     def algorithm(self) -> Any:
         """The algorithm with its policy, and its environments or its log."""
-        if isinstance(self.config, OnPolicyConfig):
-            return build_algorithm(self, self.config)
-        return build_offline_algorithm(self)
+        config: Any = self.config
+        return import_object(config.build)(self, config)
 
 
 def fill_cache(config: TextConfig) -> None:
-    """Build and cache the intent classifier, the warm start, and the encoded log of an offline run."""
-    parts, names = Assembly(config), ["toolkit", "initial_model"]
-    for name in [*names, "log"] if isinstance(config, OfflineConfig) else names:
+    """Build and cache the intent classifier, the warm start, and the encoded log of a run."""
+    parts = Assembly(config)
+    for name in ("toolkit", "initial_model", *(["log"] if config.log else [])):
         getattr(parts, name)

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from rl4dialog.catalog import OfflineAlgorithmRegistry
-from rl4dialog.core.config import OfflineConfig, TextConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError, PartnerError, RewardError, raised
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample, reply_dialogue
 from rl4dialog.data.dialogue_format import EOU_TOKEN
@@ -34,7 +33,6 @@ from rl4dialog.functional.distributed import (
     process_index,
 )
 from rl4dialog.functional.masks import padded
-from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.talk import Reply, Talk, talk_of_one_reply
@@ -45,93 +43,20 @@ from rl4dialog.runs.run_folder import REFERENCES_FILE
 from rl4dialog.runs.summary import Example
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.scores.adapters import RewardMetric
-from rl4dialog.text.prompts import encode_prompt, encode_reply
-from rl4dialog.training.building.policy import build_post_processor, evaluation_kwargs, is_guided
+from rl4dialog.text.prompts import encode_prompt
+from rl4dialog.training.building.policy import build_post_processor, evaluation_kwargs
 from rl4dialog.training.building.rewards import RewardColumns, mean_reward
-from rl4dialog.training.building.texts import Lengths, Texts
+from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.random_state import random_states_kept
 
-ADVANTAGE, ADVANTAGES, KL_TO_PRIOR, Q_RANK, REJECTED = "advantage", "advantages", "kl_to_prior", "q_rank", "rejected"
 VALUES = "values"
 """Key of a record: the value of the state before each utterance of the agent."""
 
 
-class ValueNumbers:
-    """Numbers of an evaluation that are computed from the values of the policy.
-
-    ``advantage`` is the mean advantage Q(s, a) - V(s) of the agent's tokens, if the algorithm learns V, and
-    ``kl_to_prior`` the mean KL divergence of the guided policy from the language model before each of them, in nats, if
-    tokens are guided. ``q_rank`` is measured on samples with a ``rejected`` reply in their meta data, as in logs of
-    preferences: the share of pairs in which the values rank the reference above it; ties count half.
-    """
-
-    def __init__(self, config: OfflineConfig, lengths: Lengths, batch_size: int) -> None:
-        self._lengths, self._batch_size = lengths, batch_size
-        self._in_encoder = config.is_encoder_decoder
-        self._learns_v = OfflineAlgorithmRegistry.resolve(config.alg.id).has_values
-
-    @torch.no_grad()
-    def of_evaluation(
-        self, policy: Any, samples: Sequence[Sample], talks: Sequence[Talk]
-    ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        """Metrics, and what each record gets: means, the mean advantage of each utterance, and the value before it."""
-        said = [(reply.prompt, reply.text) for talk in talks for reply in talk.replies]
-        found: dict[str, list[np.ndarray]] = {}
-        batches = self._batches(policy, said)
-        if self._learns_v:
-            found[ADVANTAGE] = _per_reply(policy.advantages, batches)
-            before = iter(_per_reply(policy.predict_sequence_values, batches))
-        if not policy.reranked and not policy.guidance.searches:
-            found[KL_TO_PRIOR] = _per_reply(policy.kl_to_prior, batches)
-        records: list[dict[str, Any]] = [{} for _ in talks]
-        metrics: dict[str, float] = {}
-        for key, numbers in found.items():
-            left = iter(numbers)
-            for record, talk in zip(records, talks, strict=True):
-                of_talk = [next(left) for _ in talk.replies]
-                record[key] = float(np.concatenate(of_talk).mean()) if of_talk else math.nan
-                if key == ADVANTAGE:
-                    record[ADVANTAGES] = [float(each.mean()) for each in of_talk]
-                    record[VALUES] = [float(next(before)[0]) for _ in of_talk]
-            known = [record[key] for record in records if not math.isnan(record[key])]
-            metrics |= {key: sum(known) / len(known)} if known else {}
-        return metrics | self._ranks(policy, samples), records
-
-    def _ranks(self, policy: Any, samples: Sequence[Sample]) -> dict[str, float]:
-        pairs = [
-            (sample.prompt_or_input_text, sample.references[0], sample.meta_data[REJECTED])
-            for sample in samples
-            if sample.meta_data and isinstance(sample.meta_data.get(REJECTED), str) and sample.references
-        ]
-        if not pairs:
-            return {}
-        chosen, rejected = (
-            np.concatenate([policy.ranks(batch).cpu().numpy() for batch in self._batches(policy, said)])
-            for said in ([(pair[0], pair[i]) for pair in pairs] for i in (1, 2))
-        )
-        return {Q_RANK: float(((chosen > rejected) + (chosen == rejected) / 2).mean())}
-
-    def _batches(self, policy: Any, pairs: Sequence[tuple[str, str]]) -> list[Replies]:
-        end, lengths = policy.end_of_turn, self._lengths
-        limits = lengths.prompt, lengths.truncation_side, lengths.turn_end
-        batches = []
-        for start in range(0, len(pairs), self._batch_size):
-            chosen = pairs[start : start + self._batch_size]
-            said = [
-                encode_reply(end.tokenizer, reply, end.marker, lengths.reply, "" if self._in_encoder else prompt)
-                for prompt, reply in chosen
-            ]
-            read = [encode_prompt(end.tokenizer, prompt, *limits) for prompt, _ in chosen]
-            batches.append(Replies.from_ids(read, said, policy.device))
-        return batches
-
-
-def _per_reply(numbers_of: Callable[[Replies], Tensor], batches: Sequence[Replies]) -> list[np.ndarray]:
-    return [row for batch in batches for row in batch.per_row(numbers_of(batch)[batch.response_mask])]
-
-
 _logger = logging.getLogger(__name__)
 Metric = BaseMetric | DialogueMetric
+Measure = Callable[[Any, Sequence[Sample], Sequence[Talk]], tuple[dict[str, float], list[dict[str, Any]]]]
+"""Measures a policy by its conversations about samples: metrics, and what the record of each conversation gets."""
 Talking = Callable[[list[Sample], Sequence[int]], list[Talk]]
 """Talks about samples, of which it also gets the indices."""
 
@@ -298,9 +223,7 @@ class Evaluator:
         self._rewards, self._conversing = rewards, conversing
         self._kwargs = evaluation_kwargs(config)
         self._post_process = build_post_processor(config.evaluation_block)
-        self._values: ValueNumbers | None = None
-        if isinstance(config, OfflineConfig) and is_guided(config):
-            self._values = ValueNumbers(config, texts.lengths, self._settings.eval_batch_size)
+        self._measure: Measure | None = import_object(config.measure)(config, texts.lengths) if config.measure else None
         self.value_ranks: Callable[[Sequence[Sample]], dict[str, float]] | None = None
         self._gathered_model: Any = None  # if the policy is sharded
         self.has_critic = False  # whether values of the policy are recorded with its conversations of the test split
@@ -329,9 +252,9 @@ class Evaluator:
         if self.value_ranks is not None and result.talks:
             result.metrics |= self.value_ranks(self.samples(split))
         result.reward_error = self._rewards.error if self._rewards is not None else None
-        if self._values is not None and result.talks and not policy.sharded:
-            of_values, records = self._values.of_evaluation(policy, self.samples(split), result.talks)
-            result.metrics |= of_values
+        if self._measure is not None and result.talks and not policy.sharded:
+            measured, records = self._measure(policy, self.samples(split), result.talks)
+            result.metrics |= measured
             for prediction, record in zip(result.predictions, records, strict=True):
                 prediction |= record
         if self._tracker is not None:

@@ -11,11 +11,8 @@ import torch
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import (
-    OfflineConfig,
     OnPolicyConfig,
-    RewardModelConfig,
     RunConfig,
     SupervisedConfig,
     TextConfig,
@@ -23,18 +20,15 @@ from rl4dialog.core.config import (
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.registry import import_object
-from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.vectorize import worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.heads import hidden_size
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows, ids_without_token, is_listed, language_model_without_weights
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building import conversations, language_model
 from rl4dialog.training.building.algorithm import check_env_workers
 from rl4dialog.training.building.conditions import refuse_useless
-from rl4dialog.training.building.offline import check_rewards
 from rl4dialog.training.building.policy import all_arguments, policy_class
 from rl4dialog.training.building.rewards import MISSING_CLASSIFIER
 from rl4dialog.training.building.texts import warn_of_cut_prompts
@@ -48,7 +42,6 @@ from rl4dialog.training.memory import (
     why_without_graphs,
 )
 from rl4dialog.training.policy_trainee import find_initial_critic
-from rl4dialog.training.reward_model.models import build_judgements, encode_judged, loss_of
 
 Rows = Iterator[tuple[str, str]]
 
@@ -73,7 +66,7 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     (console or Console()).print(table)
 
 
-class _Outline(Assembly):
+class Outline(Assembly):
     """The parts of a run, whose model has no weights."""
 
     @part
@@ -84,10 +77,9 @@ class _Outline(Assembly):
             return language_model_without_weights(self.config.model_name, *fit, auto_class)
 
 
-def text_rows(config: TextConfig) -> Rows:
-    if isinstance(config, OnPolicyConfig) and (critic := find_initial_critic(config)) is not None:
-        yield "initial critic", f"of iteration {critic.iteration} in {config.alg.policy.args.critic_from}"
-    parts = _Outline(config, trains_classifier=False)
+def text_rows(parts: Assembly) -> Rows:
+    """Rows of all runs on text."""
+    config = parts.config
     conversations.check_conversations(config, parts.texts)
     if config.env is not None:
         warn_of_cut_prompts(parts.texts)
@@ -113,17 +105,9 @@ def text_rows(config: TextConfig) -> Rows:
         yield "intent classifier", "not cached yet; the run, or `rl4dialog prepare`, trains it first"
     yield "architecture", _examined_architecture(parts.initial_model, config, n_parameters)
     # Truncated samples are reported while the examples are built.
-    of_model = config, parts.texts, parts.initial_model.config
     if config.warm_start is not None:
-        yield "warm start", f"{len(language_model.build_warm_start_examples(*of_model).train):,} references"
-    if isinstance(config, OnPolicyConfig):
-        if config.alg.args.get("supervised_coef"):
-            yield "supervised loss", f"{len(language_model.build_auxiliary_examples(*of_model).train):,} references"
-        yield from _rl_rows(config, parts)
-    elif isinstance(config, SupervisedConfig):
-        yield "examples", f"{len(language_model.build_supervised_examples(config, *of_model[1:]).train):,} references"
-    elif isinstance(config, OfflineConfig):
-        yield from _offline_rows(config, parts)
+        examples = language_model.build_warm_start_examples(config, parts.texts, parts.initial_model.config)
+        yield "warm start", f"{len(examples.train):,} references"
 
 
 def _examined_architecture(model: PreTrainedModel, config: TextConfig, n_parameters: int) -> str:
@@ -137,7 +121,21 @@ def _examined_architecture(model: PreTrainedModel, config: TextConfig, n_paramet
     return f"{name}, checked with random weights"
 
 
-def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
+def supervised_rows(config: SupervisedConfig) -> Rows:
+    parts = Outline(config, trains_classifier=False)
+    yield from text_rows(parts)
+    examples = language_model.build_supervised_examples(config, parts.texts, parts.initial_model.config)
+    yield "examples", f"{len(examples.train):,} references"
+
+
+def on_policy_rows(config: OnPolicyConfig) -> Rows:
+    if (critic := find_initial_critic(config)) is not None:
+        yield "initial critic", f"of iteration {critic.iteration} in {config.alg.policy.args.critic_from}"
+    parts = Outline(config, trains_classifier=False)
+    yield from text_rows(parts)
+    if config.alg.args.get("supervised_coef"):
+        examples = language_model.build_auxiliary_examples(config, parts.texts, parts.initial_model.config)
+        yield "supervised loss", f"{len(examples.train):,} references"
     args, env, vec_env = all_arguments(config), config.env, check_env_workers(parts, config)
     n_tokens = args["n_steps"] * env.n_envs
     yield "iterations", f"{config.n_iters:,}"
@@ -159,7 +157,7 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
         n_conversations = config.n_iters * max(n_tokens / n_of_one, env.n_envs)
         yield "conversations per prompt", f"at least {n_conversations / n_prompts:.2g} in the run"
     if args.get("batch_size") and args.get("n_epochs"):
-        n_batches = _n_batches(n_tokens, args["batch_size"])
+        n_batches = n_minibatches(n_tokens, args["batch_size"])
         yield "minibatches per epoch", f"about {n_batches} of {args['batch_size']} agent tokens"
         yield "optimizer steps", f"about {n_batches * args['n_epochs'] * config.n_iters:,}"
     memory = predict_memory(config, parts.texts, args)
@@ -180,7 +178,7 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
     yield "sampler", truncated if settings.truncates else "the policy's own distribution"
 
 
-def _n_batches(n_tokens: int, batch_size: int) -> int:
+def n_minibatches(n_tokens: int, batch_size: int) -> int:
     return max(1, math.floor(n_tokens / batch_size + 0.5))
 
 
@@ -202,46 +200,3 @@ def _conversation_rows(config: OnPolicyConfig, parts: Assembly, args: dict[str, 
     room, n_turns = f"at most {lengths.prompt + lengths.reply:,} tokens", row_sizes(config, parts.texts, args).n_turns
     whole = f"whole conversations, {room}, or about {n_turns} turns of maximum length"
     yield "rows", whole if n_turns > 1 else f"single replies with their prompts, {room}"
-
-
-def _offline_rows(config: OfflineConfig, parts: Assembly) -> Rows:
-    args, log, policy = all_arguments(config), parts.log, policy_class(config)
-    if OfflineAlgorithmRegistry.resolve(config.alg.id).needs_rewards:
-        check_rewards(config, log)
-    n_tokens, returns = int(log.n_tokens.sum()), log.returns
-    yield "logged conversations", f"{len(log):,} with {n_tokens:,} agent tokens"
-    yield "returns in the log", f"{returns.min():g} to {returns.max():g}, mean {returns.mean():.4g}"
-    if n := log.n_without_reward:
-        yield "without a reward", f"{n:,} of {len(log):,} conversations, whose return is 0"
-    yield "iterations", f"{config.n_iters:,}"
-    yield "agent tokens per iteration", f"{args['n_steps']:,}"
-    n_batches = _n_batches(args["n_steps"], args["batch_size"])
-    yield "minibatches per iteration", f"about {n_batches} of {args['batch_size']:,} agent tokens"
-    yield "passes over the log", f"{config.n_iters * args['n_steps'] / n_tokens:.3g}"
-    if policy.guided:
-        n_hidden = hidden_size(parts.initial_model)
-        width = args["head_width"] or 2 * n_hidden
-        n_outputs = 1 if policy.reranked else embedding_rows(parts.initial_model)
-        n_head, n_heads = (n_hidden + 1) * width + (width + 1) * n_outputs, 2 * args["n_q_heads"]
-        yield "parameters of the Q heads", f"{n_heads * n_head:,}: {n_heads} of {n_head:,}, lagging copies included"
-
-
-def reward_model_rows(config: RewardModelConfig) -> Rows:
-    data, tokenizer, max_length = build_judgements(config)
-    pool = data.pools["train"]
-    assert isinstance(pool, JudgedTexts)
-    if pool.ratings:
-        scale = "several scales" if pool.scale is None else f"{pool.scale[0]:g} to {pool.scale[1]:g}"
-        yield "ratings", f"{', '.join(pool.ratings)} of each {pool.unit}, {scale}"
-    for split, each in data.pools.items():
-        n_compared = sum(is_comparison(sample) for sample, _ in each)
-        yield f"{split} samples", f"{len(each):,}" + (f", {n_compared:,} comparisons" if n_compared else "")
-    loss = loss_of(config, data)
-    if pool.ratings:
-        yield "loss of ratings", loss.rating_loss
-    examples = encode_judged(data.samples("train"), tokenizer, max_length)
-    lengths = [len(ids) for each in examples for ids in (each["input_ids"], each.get("worse_ids", ()))]
-    yield "longest text", f"{max(lengths)} tokens, at most {max_length}"
-    if config.alg.ensemble > 1:
-        yield "models", f"{config.alg.ensemble}, trained together"
-    yield "epochs", f"{config.n_iters}"

@@ -13,7 +13,6 @@ import os
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
 from transformers import AutoTokenizer
 
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig
+from rl4dialog.core.config import OnPolicyConfig, PolicyRunConfig
 from rl4dialog.core.errors import CheckpointError, ConfigError, DataError, PartnerError, RewardError
 from rl4dialog.core.files import to_plain
 from rl4dialog.core.pretrained import load_pretrained
@@ -34,7 +33,6 @@ from rl4dialog.functional.distributed import all_gather_object
 from rl4dialog.policies import saving
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.sharding import whole_weights
-from rl4dialog.policies.value_guided import save_value_guidance
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import CONFIG_FILE
 from rl4dialog.runs.tracking import Tracker
@@ -186,7 +184,7 @@ class PolicyTrainee(TextTrainee):
         if self._tracker is None:
             return None
         parts = (policy.language_model, self.texts.tokenizer, policy.lora, weights)
-        values = partial(save_value_guidance, policy) if self._is_guided else None
+        values = policy.save_values if self._is_guided else None
         return self._tracker.save_auto_model(*parts, folder_name, values)
 
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
@@ -196,27 +194,6 @@ class PolicyTrainee(TextTrainee):
 
     def close(self) -> None:
         self.algorithm.env.close()
-
-
-class OfflineTrainee(PolicyTrainee):
-    """An algorithm over a log of conversations."""
-
-    def __init__(self, config: OfflineConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
-        super().__init__(config, tracker, checkpoint)
-        if checkpoint is not None and checkpoint.state["log_hash"] != self.algorithm.log.hash:
-            log = f"the logged conversations of datapool {config.datapool.id!r}, or how they are encoded,"
-            advice = "restore the original files and package, or start a new run with another --experiment_name"
-            raise CheckpointError(f"{log} have changed since {checkpoint.path} was written: {advice}")
-
-    @property
-    def facts(self) -> RunFacts:
-        return RunFacts(self.parts.config.precision, values_are_returns=self.algorithm.values_are_returns)
-
-    def own_state(self) -> dict[str, Any]:
-        return {**self.algorithm.training_state(), "log_hash": self.algorithm.log.hash}
-
-    def restore_own(self, checkpoint: Checkpoint, of_process: Mapping[str, Any]) -> None:
-        self.algorithm.load_training_state(checkpoint.state)
 
 
 class OnPolicyTrainee(PolicyTrainee):

@@ -39,7 +39,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import EncoderDecoder
 from rl4dialog.policies.heads import head_is_plain, lm_logits
 from rl4dialog.policies.models import position_limit
-from rl4dialog.rollouts.conversation_log import Limits, learned_turns
+from rl4dialog.rollouts.learned_turns import Limits, learned_turns
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.prompts import encode_prompt, encode_reply, encoder_of

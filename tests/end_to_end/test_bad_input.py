@@ -9,14 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import reward_models
 from apart import Command
 from runs import SHORT, lines, make_config, run_folder, train, train_arguments, trained_run
 
 from rl4dialog import cli
-from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.training.building.components import check_components
 
 SAY_MORE = {"id": "three_sentence_summary", "args": {"n": 4}}
 WRONG = [
@@ -204,12 +201,6 @@ WRONG += [({"datapool": mixture(*pools)}, words) for pools, words in MIXED]
 @pytest.mark.parametrize(("overrides", "words"), WRONG, ids=["-".join(o).replace("__", ".") for o, _ in WRONG])
 def test_wrong_value(tmp_path, refused, overrides, words):
     refused(train(tmp_path, make_config(tmp_path, **overrides)), *words)
-
-
-def test_reward_model_needs_judgements_in_every_part():
-    check_components(parse_config(reward_models.make_config(datapool=mixture(RATED)), "c.yml"))
-    with pytest.raises(ConfigError, match=r"pools\[1\].id: small_talk has no judgements"):
-        check_components(parse_config(reward_models.make_config(datapool=mixture(RATED, SMALL_TALK)), "c.yml"))
 
 
 def test_debug_shows_the_traceback(tmp_path):

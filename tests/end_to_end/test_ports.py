@@ -7,6 +7,7 @@ import shlex
 import textwrap
 
 import pytest
+from feature_rows import rows_of_features
 from runs import CONFIG, DENSE_REWARD, changed, lines, write_config, write_dialogues
 
 from rl4dialog import cli
@@ -140,17 +141,8 @@ CONVLAB2_PORT = """
     rl4dialog evaluate --run rl4dialog_exps/ppo --output_path evaluated
 """
 
-ILQL = """
-    cd scripts/train/wordle
-    python train_bc.py train.bsize=64
-    python train_iql.py train.bsize=64 model.alpha=0.005 model.tau=0.8
-    python ../../eval/wordle/eval_policy.py
-"""
-ILQL_PORT = """
-    rl4dialog train --config_path task_configs/wordle/llama_bc.yml --experiment_name bc GAMES
-    rl4dialog train --config_path task_configs/wordle/llama_ilql.yml --experiment_name ilql --set alg.args.tau=0.8 GAMES
-    rl4dialog evaluate --run rl4dialog_exps/ilql --output_path evaluated
-"""
+PORTS = rows_of_features("PORTS")
+"""Commands of other systems, and ours."""
 SHORTER = {
     "FEW": "--set env.n_envs=2 train_evaluation.n_iters=2 train_evaluation.n_eval_episodes=4 task.args={}",
     "GAMES": "--set datapool.args.n_train=40 datapool.args.n_val=4 datapool.args.n_test=4 warm_start.n_epochs=1 "
@@ -182,9 +174,9 @@ def run_python(port, monkeypatch, folder):
         (OPENRL, OPENRL_PORT),
         (CONVOGYM, CONVOGYM_PORT),
         (CONVLAB2, CONVLAB2_PORT),
-        (ILQL, ILQL_PORT),
+        *PORTS.values(),
     ],
-    ids=["rl4lms", "openrl", "convogym", "convlab2", "ilql"],
+    ids=["rl4lms", "openrl", "convogym", "convlab2", *PORTS],
 )
 def test_port_changes_few_lines(original, port):
     assert 0 < len(changed_lines(original, port)) <= MOST
@@ -209,7 +201,7 @@ def test_script_of_convogym_learns_goals(tmp_path, monkeypatch):
     assert policy.action_space.n == 3 and len(lines(tmp_path / "policy" / "training_info.jsonl")) == 2
 
 
-@pytest.mark.parametrize("port", [CONVLAB2_PORT, ILQL_PORT], ids=["convlab2", "ilql"])
+@pytest.mark.parametrize("port", [CONVLAB2_PORT, *(port for _, port in PORTS.values())], ids=["convlab2", *PORTS])
 def test_commands_train_and_evaluate(tmp_path, monkeypatch, port):
     monkeypatch.chdir(tmp_path)
     for line in port.split("\n"):

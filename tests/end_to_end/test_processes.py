@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-import reward_models
 import torch
-from apart import Command, launched
+from apart import Command, finished, launched, trained
 from fake_vllm_server import VLLMServer
+from feature_rows import rows_of_features
 from runs import changed, lines, make_config, supervised, write_config
 from safetensors.torch import load_file
 
@@ -35,28 +35,6 @@ SAME = {
     "alg__policy__args__generation_kwargs": {"do_sample": False, "min_length": 10, "max_new_tokens": 10},
     "train_evaluation__n_iters": 1,
 }
-
-
-def trained(tmp_path, config, n_processes, *flags, **environment):
-    """The processes of a run in ``p/by_<n>``, started side by side."""
-    folder = tmp_path / f"by_{n_processes}"
-    arguments = [
-        *("train", "--config_path", str(write_config(folder, config))),
-        *("--base_path_to_store_results", str(tmp_path)),
-        *("--project_name", "p", "--experiment_name", folder.name, *flags),
-    ]
-    if n_processes == 1:
-        return [Command(arguments, folder, environment)]
-    return launched(n_processes, arguments, folder, environment)
-
-
-def finished(tmp_path, config, n_processes, *flags, **environment):
-    """What the first process of a run printed, which must not fail."""
-    processes = trained(tmp_path, config, n_processes, *flags, **environment)
-    for process in processes:
-        assert process.wait(500) == 0, process.errors
-        assert "autograd" not in process.errors, "torch warns of gradients through messages of processes"
-    return processes[0].errors
 
 
 def by_torchrun(tmp_path, config):
@@ -330,17 +308,11 @@ def test_two_processes_talk_with_themselves_as_one(tmp_path, learns):
     assert_same_by_one_and(2, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("kind", "n_processes"), [("supervised", 2), pytest.param("reward_model", 4, marks=pytest.mark.long)]
-)
-def test_several_processes_train_in_epochs_as_one(tmp_path, kind, n_processes):
+@pytest.mark.parametrize(("config_of", "n_processes"), [(None, 2), *rows_of_features("TRAINED_IN_EPOCHS")])
+def test_several_processes_train_in_epochs_as_one(tmp_path, config_of, n_processes):
     """Batches of five examples, which no number of processes divides, and a last one of fewer."""
     args = {"num_train_epochs": 2, "per_device_train_batch_size": 5, "learning_rate": 1e-2, "adam_epsilon": 1e-5}
-    if kind == "supervised":
-        config = make_config(tmp_path, alg=supervised(**args))
-    else:
-        config = reward_models.make_config()
-        config["alg"] |= {"training_args": args, "ensemble": 2}
+    config = config_of(args) if config_of else make_config(tmp_path, alg=supervised(**args))
     for n in (1, n_processes):
         finished(tmp_path, config, n)
     folders = [tmp_path / "p" / f"by_{n}" for n in (1, n_processes)]
@@ -355,34 +327,6 @@ def test_several_processes_train_in_epochs_as_one(tmp_path, kind, n_processes):
     assert several["n_steps"] == one["n_steps"]
     for alone, shared in zip(*(lines(folder / "val_split_metrics.jsonl") for folder in folders), strict=True):
         assert shared["metrics"] == pytest.approx(alone["metrics"], rel=1e-4, abs=1e-5, nan_ok=True)
-
-
-@pytest.mark.parametrize("id", ["ilql", pytest.param("awac", marks=pytest.mark.long)])
-def test_two_processes_learn_from_a_log_as_one(tmp_path, id):
-    """Several minibatches, which the processes share; in the second iteration the log begins anew."""
-    policy = {
-        "id": "value_guided_causal_lm_policy",
-        "args": {"model_name": "builtin/tiny-gpt2", "generation_kwargs": {"max_new_tokens": 6}},
-    }
-    args = {"n_steps": 256, "batch_size": 64, "learning_rate": 1e-3}
-    config = make_config(
-        tmp_path,
-        alg={"id": id, "args": args, "policy": policy},
-        reward_fn={"id": "regex", "args": {"pattern": "e"}},
-        train_evaluation__max_eval_samples=2,
-    )
-    for n in (1, 2):
-        finished(tmp_path, config, n)
-    for name in ("model.safetensors", *(["value_guidance.safetensors"] if id == "ilql" else [])):
-        one, two = (load_file(tmp_path / "p" / f"by_{n}" / "model" / name) for n in (1, 2))
-        for key, weight in one.items():
-            torch.testing.assert_close(two[key], weight, rtol=0, atol=1e-5)
-    for file in ("rollout_info.jsonl", "training_info.jsonl"):
-        logged = [lines(tmp_path / "p" / f"by_{n}" / file) for n in (1, 2)]
-        assert len(logged[0]) == len(logged[1]) == 2
-        for alone, shared in zip(*logged, strict=True):
-            for key in (key for key in alone if key.startswith(("train/", "rollout/")) and alone[key] is not None):
-                assert shared[key] == pytest.approx(alone[key], rel=1e-4, abs=1e-5), key
 
 
 @pytest.mark.parametrize(

@@ -170,13 +170,17 @@ def test_links_lead_to_files(page):
 
 
 def test_code_that_is_shown_from_files_is_whole():
-    shown = [
-        found for page in PAGES for found in re.findall(r'^--8<-- "(\w+\.py)(?::(\d+):(\d+))?"$', text_of(page), re.M)
-    ]
+    source = re.compile(r"^<!-- from examples/(\w+\.py)(?::(\d+):(\d+))? -->$", re.MULTILINE)
+    shown = [found for page in PAGES for found in source.findall(text_of(page))]
     assert {name for name, _, _ in shown} >= {path.name for path in EXAMPLES.glob("my_*.py")}
     for name, first, last in shown:
         code = (EXAMPLES / name).read_text(encoding="utf-8").splitlines()
         compile("\n".join(code[int(first) - 1 : int(last)] if first else code), name, "exec")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_reads_the_same_on_github(page):
+    assert not re.search(r"^(--8<--|::: |!!! |\?\?\? |=== )", text_of(page), re.MULTILINE), "only the site knows this"
 
 
 def test_make_targets_that_are_named_exist():

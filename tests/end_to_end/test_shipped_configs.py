@@ -7,6 +7,7 @@ from pathlib import Path
 
 import gguf_models
 import pytest
+from feature_rows import rows_of_features
 from gguf_file import write_llama
 from multiwoz_files import write_multiwoz
 from runs import lines, trained_run
@@ -14,14 +15,13 @@ from stand_in_data import write_original
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 from tiny import make_gpt2, make_tokenizer
 
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RewardModelConfig, TextConfig, kind_of
+from rl4dialog.core.config import OnPolicyConfig, TextConfig, kind_of
 from rl4dialog.core.yaml_loader import load_yaml
 
 FOLDER = Path(__file__).parents[2] / "task_configs"
 CONFIGS = sorted(path for path in FOLDER.glob("*/*.yml") if path.parent.name not in ("accelerate", "benchmarks"))
 LIMITS = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8, "min_length": 8}
 FEW_SAMPLES = {
-    "comment_reply": {"n_train": 12, "n_val": 6, "n_test": 6},
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},
@@ -29,12 +29,12 @@ FEW_SAMPLES = {
     "guess_the_picture": {"n_train": 12, "n_val": 6, "n_test": 6},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
-    "random_walks": {"n_train": 12, "n_val": 6, "n_test": 6},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
     "table_booking": {"n_train": 12, "n_val": 6, "n_test": 6},
     "task_dialogues": {"n_test": 4},
     "text_arena": {"n_train": 12, "n_val": 6, "n_test": 6},
     "wordle": {"n_train": 12, "n_val": 6, "n_test": 6},
+    **{id: {"n_train": 12, "n_val": 6, "n_test": 6} for id in rows_of_features("GENERATED_POOLS")},
 }
 OWN_DATA = FEW_SAMPLES.keys() - {"daily_dialog"}
 
@@ -67,7 +67,7 @@ def make_turn_goals_smaller(config, folder):
 
 def smaller(config, path, data, outside):
     """A shipped config with a tiny model, few samples and short texts; ``outside`` replaces arguments by id."""
-    if kind_of(config) is RewardModelConfig:
+    if config["alg"]["id"] == "reward_model":
         unit = {"unit": "reply"} if config["datapool"]["id"] == "rated_dialogues" else {}
         config["datapool"]["args"] = {"dataset": "small_talk", "max_size": 8, **unit}
         config["alg"]["training_args"].update(max_steps=2, per_device_train_batch_size=2)
@@ -105,8 +105,7 @@ def smaller(config, path, data, outside):
         alg["policy"]["args"]["model_name"] = model_name
         n_envs = alg["args"].get("n_generations", 2)
         config["env"].update(n_envs=n_envs, vec_env="dummy")
-        is_offline = kind_of(config) is OfflineConfig  # whose iterations have n_steps tokens in all
-        n_tokens = 4 if is_offline else 4 * n_envs
+        n_tokens = 4 * n_envs if kind_of(config).has_rollouts else 4  # of a log, iterations have n_steps in all
         alg["args"].update(n_steps=4, **({"batch_size": n_tokens} if "batch_size" in alg["args"] else {}))
         alg["args"].pop("critic_warmup_iters", None)  # more than the one iteration
         evaluation["n_iters"] = 1

@@ -19,8 +19,8 @@ CLOCK = (
 )
 MIXED = [{"id": "openers", "share": 0.5}, {"id": "small_talk", "args": {"n_train": 5}, "share": 0.5}]
 GENERATED = (
-    *("small_talk", "get_acquainted", "guess_the_picture", "guess_what", "random_walks", "comment_reply"),
-    *("table_booking", "wordle"),
+    *("small_talk", "get_acquainted", "guess_the_picture", "guess_what", "table_booking", "wordle"),
+    *rows_of_features("GENERATED_POOLS"),
 )
 WITHOUT_FILES = {
     "dummy_pool": {"prompt": "hello"},

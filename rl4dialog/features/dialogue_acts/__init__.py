@@ -33,5 +33,6 @@ FEATURE = Feature(
         "benchmarks/turn_goals.yml",
         *("get_acquainted/turn_goals_dqn.yml", "get_acquainted/turn_goals_lm_dqn.yml"),
     ),
+    recommended={"town_guide/ppo.yml": "an agent for a task, with a simulated user"},
     page="dialogue_acts.md",
 )

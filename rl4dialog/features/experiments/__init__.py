@@ -11,7 +11,6 @@ FEATURE = Feature(
     "experiments of several runs: sweeps, comparisons by a plan, and reproductions",
     commands=f"{__name__}.commands",
     moved={
-        f"{_EARLIER}.improvement": "rl4dialog.inference.improvement",
         **{f"{_EARLIER}.{name}": f"rl4dialog.training.{name}" for name in ("new_config", "own_process", "seeds")},
         **{f"{_EARLIER}.{name}": f"{__name__}.{name}" for name in _MOVED},
     },

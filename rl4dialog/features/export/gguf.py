@@ -39,7 +39,6 @@ from rl4dialog.features.export.publishing import prompt_format
 from rl4dialog.inference.loading import check_without_values, find_checkpoint, model_folder, read_text_config
 from rl4dialog.policies.models import position_limit
 from rl4dialog.runs.provenance import read_provenance
-from rl4dialog.training.building.texts import return_prefix
 
 _SPACE = "▁"
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
@@ -460,6 +459,6 @@ def export_gguf(
     size = output.stat().st_size / 2**20
     print(f"Written: {output} ({writer.arch}, {n_weights:,} weights, {dtype}, {size:,.1f} MiB)")
     print(f"Checked: transformers reads the same tokens from it, and the same model up to {kl:.1g} nats per token")
-    if (prefix := return_prefix(config)) is not None:
-        notes.append(f"Prompts begin with the return to achieve, such as {prefix.text(prefix.target)!r}.")
+    if config.prompt_prefix is not None:
+        notes.append(config.prompt_prefix.note)
     print(*notes, prompt_format(config, provenance), sep="\n")

@@ -14,19 +14,17 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from rich.text import Text
 
-from rl4dialog.catalog import OfflineAlgorithmRegistry
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig, TextConfig
+from rl4dialog.core.config import OnPolicyConfig, PolicyRunConfig, TextConfig
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import HubError, RunFolderError
 from rl4dialog.core.files import check_contained, write_text
-from rl4dialog.core.pretrained import PRETRAINED
+from rl4dialog.core.pretrained import GUIDANCE_FILES, PRETRAINED
 from rl4dialog.core.untrusted import redacted
 from rl4dialog.inference.loading import check_without_values, read_text_config
-from rl4dialog.policies.value_guided import GUIDANCE_FILES
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.run_folder import MODEL_FOLDER, read_result
 from rl4dialog.runs.summary import format_number, is_headline
-from rl4dialog.training.building.policy import is_guided, policy_class
+from rl4dialog.training.building.policy import algorithm_class, is_guided, policy_class
 
 CARD_FILE = "README.md"
 _TEMPLATE = Path(__file__).with_name("model_card.txt")
@@ -42,7 +40,7 @@ def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], prov
         name=name,
         repo_id=repo_id,
         auto_class=policy_class(config).auto_class.__name__,
-        kind="offline" if isinstance(config, OfflineConfig) else "rl" if isinstance(config, OnPolicyConfig) else "",
+        kind="offline" if config.log else "rl" if isinstance(config, OnPolicyConfig) else "",
         is_guided=is_guided(config),
         facts=dict(_facts(config, result, provenance)),
         metrics=[(key, *map(format_number, (before.get(key), after[key]))) for key in after if is_headline(key)],
@@ -68,9 +66,8 @@ def _metadata(name: str, config: TextConfig, scores: Mapping[str, float | None])
         if value is not None and is_headline(key)
     ]
     kind = "reinforcement-learning" if config.has_rollouts else "fine-tuned"
-    if isinstance(config, OfflineConfig):
-        learns_rewards = OfflineAlgorithmRegistry.resolve(config.alg.id).needs_rewards
-        kind = "offline-reinforcement-learning" if learns_rewards else "fine-tuned"
+    if config.log and isinstance(config, PolicyRunConfig) and algorithm_class(config).needs_rewards:
+        kind = "offline-reinforcement-learning"
     return ModelCardData(
         model_name=name,
         library_name="transformers",

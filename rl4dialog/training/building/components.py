@@ -11,9 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
 from rl4dialog import catalog
 from rl4dialog.core.config import (
-    OfflineConfig,
     OnPolicyConfig,
-    RewardModelConfig,
     RunConfig,
     SupervisedConfig,
     TextConfig,
@@ -42,7 +40,6 @@ from rl4dialog.training.building.rewards import metrics_and_rewards
 from rl4dialog.training.building.switching import switch_algorithm
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.processes import refuse_deepspeed
-from rl4dialog.training.reward_model.models import check_model_names
 from rl4dialog.training.supervised import IGNORED_ARGS, check_training_args, warm_start_args
 
 
@@ -73,7 +70,8 @@ def _is_ours(component: Any) -> bool:
     return inspect.isclass(component) and issubclass(component, IterationCallback)
 
 
-def _check_between_epochs(config: RunConfig) -> None:
+def check_between_epochs(config: RunConfig) -> None:
+    """Check the callbacks of a run without rollouts."""
     for i, component in enumerate(config.callbacks):
         check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
 
@@ -86,30 +84,6 @@ def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple
         return built if isinstance(built, BaseCallback) else ConvertCallback(built)
 
     return [(callback.id, build(callback.id, callback.args)) for callback in config.callbacks]
-
-
-_POLICIES = {
-    "plain": "a plain language model, such as causal_lm_actor_critic_policy",
-    "guided": "a policy with values of tokens, such as value_guided_causal_lm_policy",
-    "reranked": "a policy with values of replies: value_reranked_causal_lm_policy",
-}
-
-
-def check_offline(config: OfflineConfig) -> None:
-    id, policy_id = config.alg.id, config.alg.policy.id
-    if id in catalog.AlgorithmRegistry and id not in catalog.OfflineAlgorithmRegistry:
-        raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")
-    check_fits("alg.id", id, catalog.OfflineAlgorithmRegistry, catalog.TurnAlgorithmRegistry, "env.id: text_generation")
-    check_chosen(config, catalog.OfflineAlgorithmRegistry)
-    algorithm, policy = catalog.OfflineAlgorithmRegistry.resolve(id), policy_class(config)
-    kind = "reranked" if policy.reranked else "guided" if policy.guided else "plain"
-    if policy.maskable or kind not in algorithm.policy_kinds:
-        needed = ", or ".join(_POLICIES[each] for each in algorithm.policy_kinds)
-        raise ConfigError(f"alg.policy.id: {policy_id} cannot be combined with alg.id: {id}, which needs {needed}")
-    algorithm.check_arguments(config.alg.args)
-    policy.check_arguments({**own_policy_args(config), **algorithm.policy_arguments(), "lora": config.lora})
-    _check_between_epochs(config)
-    _check_text(config)
 
 
 def import_and_check(config: RunConfig, config_path: str | Path) -> None:
@@ -147,7 +121,8 @@ def check_components(config: RunConfig) -> None:
             vllm_backend.import_vllm(config.generation.tensor_parallel_size, config.generation.sleep)
 
 
-def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:
+def check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:
+    """Check a datapool and, if it is a mixture, its parts."""
     id, args, pool_class = pool.id, pool.args, catalog.DataPoolRegistry.resolve(pool.id)
     if "split" in args:
         raise ConfigError(f"{where}.args.split: every run reads all three splits; remove it")
@@ -164,11 +139,12 @@ def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_
             place = f"{where}.args.pools[{number}]"
             if catalog.DataPoolRegistry.takes(inner.id, "world"):
                 raise ConfigError(f"{place}.id: {inner.id} needs a task, so it cannot be part of a mixture")
-            _check_pool(inner, place, for_reward_model)
+            check_pool(inner, place, for_reward_model)
 
 
-def _check_text(config: TextConfig) -> None:
-    _check_pool(config.datapool)
+def check_text(config: TextConfig) -> None:
+    """Check what all runs on text have."""
+    check_pool(config.datapool)
     check_partner(config)
     if config.task is not None:
         catalog.TaskRegistry.check(config.task.id, config.task.args, "task.args")
@@ -184,23 +160,17 @@ def _check_text(config: TextConfig) -> None:
 
 
 def check_supervised(config: SupervisedConfig) -> None:
-    _check_text(config)
+    check_text(config)
     if config.lora is not None:
         check_settings(config.lora)
-    _check_epochs(config, config.training_args)
+    check_epochs(config, config.alg.training_args, config.training_args)
 
 
-def check_reward_model(config: RewardModelConfig) -> None:
-    _check_pool(config.datapool, for_reward_model=True)
-    check_model_names(config)
-    _check_epochs(config, config.alg.training_args)
-
-
-def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: dict[str, Any]) -> None:
-    """Check a run that transformers' `Trainer` trains."""
-    _check_between_epochs(config)
+def check_epochs(config: RunConfig, given: Mapping[str, Any], training_args: Mapping[str, Any]) -> None:
+    """Check a run that transformers' `Trainer` trains with the given ``alg.training_args``."""
+    check_between_epochs(config)
     check_training_args(training_args, "alg.training_args")
-    ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
+    ignored = [name for name in IGNORED_ARGS if name in given]
     config.warnings.extend(f"alg.training_args.{name} has no effect here and is ignored" for name in ignored)
 
 
@@ -209,8 +179,8 @@ def check_on_policy(config: OnPolicyConfig) -> None:
     check_fits("alg.id", config.alg.id, catalog.AlgorithmRegistry, catalog.TurnAlgorithmRegistry, run)
     check_fits("alg.policy.id", config.alg.policy.id, catalog.PolicyRegistry, catalog.TurnPolicyRegistry, run)
     switch_algorithm(config)
-    _check_text(config)
-    check_chosen(config, catalog.AlgorithmRegistry)
+    check_text(config)
+    check_chosen(config)
     algorithm, policy = catalog.AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if config.env.n_envs % n_processes() == 0:
         algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())

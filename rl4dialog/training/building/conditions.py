@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rl4dialog import catalog
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.schedules import as_schedule
 from rl4dialog.core.config import (
-    OfflineConfig,
     OnPolicyConfig,
     PolicyRunConfig,
     RunConfig,
@@ -26,272 +25,212 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.graph_sampler import eager_reason
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
 from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself, why_unmeasured
-from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs, own_policy_args, policy_class
+from rl4dialog.training.building.policy import algorithm_class, all_arguments, own_policy_args, policy_class
+from rl4dialog.training.building.settings import Row, Settings, rows_met
 from rl4dialog.training.building.switching import OF_PPO
 from rl4dialog.training.processes import is_sharded
-
-Row = tuple[Callable[..., Any], str]
-
-
-def rows_met(rows: Iterable[Row], values: Mapping[str, Any]) -> Iterator[str]:
-    """Messages, filled in, of the rows whose condition holds; without a value that it names, it does not."""
-    known = {name: value for name, value in values.items() if value is not None}
-    for holds, message in rows:
-        names = inspect.signature(holds).parameters
-        if names.keys() <= known.keys() and holds(*(known[name] for name in names)):
-            yield message.format(**known)
-
 
 _PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
 _OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length", "once")
 
 # Rows of a condition and a message, by level. No command accepts an `error`. `--dry_run` and new runs refuse `refuse`,
 # for which the doctor fails; it warns of `warn`. All are notes when a config is loaded, and a `note` is nothing else.
-# The parameters of a condition name the values that it reads (see `_values`), and it is about runs that have them all.
+# A condition reads `Settings`.
 # fmt: off
-CONDITIONS: dict[str, tuple[Row, ...]] = {
+CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
     "error": (
         # -- runs in several processes
-        (lambda n_processes, data_parallel: n_processes > 1 and not data_parallel,
+        (lambda s: s.n_processes > 1 and not s.data_parallel,
          "alg.id: {alg_id} trains in one process only, not in {n_processes}"),
-        (lambda n_envs, n_processes: n_envs % n_processes,
+        (lambda s: s.n_envs % s.n_processes,
          "env.n_envs is {n_envs}, which is not divisible by {n_processes} processes"),
-        (lambda has_fsdp, shardable: has_fsdp and not shardable,
+        (lambda s: s.has_fsdp and not s.shardable,
          "alg.id: {alg_id} is not supported with FSDP; start it with plain data parallelism"),
-        (lambda has_fsdp, beams: has_fsdp,
+        (lambda s: s.beams and s.has_fsdp,
          "{beams}, but beam search is not supported with FSDP; remove num_beams"),
-        (lambda has_fsdp, not_with_fsdp: has_fsdp and not_with_fsdp,
+        (lambda s: s.has_fsdp and s.not_with_fsdp,
          "{not_with_fsdp[0]} is not supported with FSDP; use a launcher config without it"),
         # -- algorithm and policy
-        (lambda masks, has_mask: masks != has_mask,
+        (lambda s: s.masks != s.has_mask,
          "alg.id: {alg_id} does not support policy {policy_id!r}; use {fitting_policy!r}"),
-        (lambda masks, guided: guided,
+        (lambda s: s.guided,
          "alg.policy.id: {policy_id} is for algorithms that learn from logs, such as ilql"),
-        (lambda needs_critic, chosen_critic: needs_critic and chosen_critic == "none",
+        (lambda s: s.needs_critic and s.chosen_critic == "none",
          "alg.policy.args.critic is none, but alg.id: {alg_id} needs a critic"),
-        (lambda needs_critic, vf_coef: needs_critic and vf_coef == 0,
+        (lambda s: s.needs_critic and s.vf_coef == 0,
          "alg.args.vf_coef is 0, so the critic would never be trained; without one, use alg.id: reinforce with "
          "alg.args.credit: turn (or token), baseline: none and normalize_advantage: true, which is PPO with advantages "
          "that are rewards to go"),
-        (lambda only_of_ppo: only_of_ppo,
+        (lambda s: s.only_of_ppo,
          "alg.policy.args.{only_of_ppo} is not supported with alg.id: {alg_id}, only with ppo and nlpo; remove it"),
-        (lambda huber_delta, value_loss: value_loss == "cross_entropy",
+        (lambda s: s.huber_delta and s.value_loss == "cross_entropy",
          "alg.args.huber_delta is for squared errors, but alg.policy.args.value_loss is cross_entropy; remove one"),
-        (lambda value_range, coeff, credit: coeff and credit != "turn",
+        (lambda s: s.value_range and s.coeff and s.credit != "turn",
          "alg.policy.args.value_range: with credit: token, values include the KL penalty, which has no limit; set "
          "alg.args.credit: turn, or alg.kl_div.coeff: 0"),
-        (lambda value_range, normalizes: normalizes,
+        (lambda s: s.value_range and s.normalizes,
          "alg.policy.args.value_range: {normalizes} changes the range of the rewards; remove one of them"),
-        (lambda critic_reads, needs_critic: critic_reads == "secret" and not needs_critic,
+        (lambda s: s.critic_reads == "secret" and not s.needs_critic,
          "alg.policy.args.critic_reads has no effect: alg.id: {alg_id} has no critic; remove it"),
-        (lambda fixed_argument: fixed_argument,
-         "alg.policy.args.{fixed_argument} has no effect with alg.id: {alg_id}; remove it"),
-        (lambda critic_from, reads_log: True,
-         "alg.policy.args.critic_from has no meaning with alg.id: {alg_id}; remove it"),
-        (lambda warm_start, reads_returns: reads_returns,
-         "warm_start imitates all references behind one return, alg.id: {alg_id} each behind its own; remove it"),
-        # -- learning from logs; `given` are the arguments of the algorithm in the config
-        (lambda reads_log, batch_size, n_steps: batch_size > n_steps,
-         "alg.args.batch_size is {batch_size} agent tokens, but an iteration has only {n_steps}"),
-        (lambda given, alg_id: alg_id == "filtered_bc"
-            and (given.get("top_share") is None) == (given.get("min_return") is None),
-         "alg.id: filtered_bc needs one of alg.args.top_share and alg.args.min_return"),
-        (lambda target_return, decimals: round(target_return, decimals) != target_return,
-         "alg.args.target_return is {target_return:g}, which cannot be written with alg.args.decimals: {decimals}; "
-         "raise decimals, or round it"),
-        (lambda given, reranked: reranked and given.get("discount_per") == "token",
-         "alg.args.discount_per: token has no meaning with values of whole replies; set it to turn, or remove it"),
-        (lambda given, learns_v: "v_weight" in given and not learns_v,
-         "alg.args.v_weight has no effect, because this algorithm learns no V; remove it"),
-        (lambda given, alg_id: alg_id == "chai" and "policy_weight" in given,
-         "alg.args.policy_weight has no effect, because chai trains no language model; remove it"),
-        (lambda given, cql_weight: "cql_temperature" in given and not cql_weight,
-         "alg.args.cql_temperature has no effect without alg.args.cql_weight"),
-        (lambda reranked, cql_weight, alg_id: reranked and cql_weight and alg_id != "chai",
-         "alg.args.cql_weight: the penalty is a sum over all actions, too many if they are whole replies; set it to 0, "
-         "or use alg.id: chai"),
-        (lambda reranked, backup: reranked and backup == "max",
-         "alg.args.backup: max is a maximum over all actions, which are too many if they are whole replies; set it to "
-         "data, or use alg.id: chai"),
-        (lambda reranked, imitation: reranked and imitation != "all",
-         "alg.args.imitation: {imitation} weighs tokens, but values are of replies; remove it"),
-        (lambda imitation, policy_weight: imitation != "all" and not policy_weight,
-         "alg.args.imitation: {imitation} has no effect, because alg.args.policy_weight is 0"),
-        (lambda given, imitation: "imitation_beta" in given and imitation == "all",
-         "alg.args.imitation_beta has no effect without alg.args.imitation: exp or sign"),
-        (lambda given, imitation: "max_log_weight" in given and imitation != "exp",
-         "alg.args.max_log_weight has no effect without alg.args.imitation: exp"),
-        (lambda imitation, imitation_beta: imitation == "sign" and imitation_beta > 1,
-         "alg.args.imitation_beta is a share of at most 1 with imitation: sign"),
-        (lambda value_min, value_max: value_min >= value_max,
-         "alg.args.value_min is {value_min:g}; it must be below value_max, {value_max:g}"),
         # -- how replies are generated
-        (lambda beams, max_turns: max_turns > 1,
+        (lambda s: s.beams and s.max_turns > 1,
          "{beams}, which is not supported with env.args.max_turns: {max_turns}, only in evaluations of single replies"),
-        (lambda corrected: not corrected.do_sample,
+        (lambda s: not s.corrected.do_sample,
          "alg.args.importance_correction needs {own_block}.do_sample: true; greedy replies have no distribution"),
-        (lambda ahead, is_corrected: ahead and not is_corrected,
+        (lambda s: s.ahead and not s.is_corrected,
          "generation.ahead: the first replies of a rollout are of the weights before the update; set "
          "alg.args.importance_correction: token or sequence, which corrects for it"),
-        (lambda corrected, has_vllm: not has_vllm and not corrected.truncates,
+        (lambda s: not s.has_vllm and not s.corrected.truncates,
          "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k; remove it"),
-        (lambda n_candidates, is_greedy: n_candidates > 1 and is_greedy,
-         "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily; set it to 1, or "
-         "{evaluation_block}.do_sample: true"),
-        (lambda post_processed, has_partner: has_partner,
+        (lambda s: s.post_processed and s.has_partner,
          "{post_processed}.post_processing_fn is not supported in conversations with env.args.partner; remove it"),
-        (lambda has_vllm, has_rollouts: has_vllm and not has_rollouts,
+        (lambda s: s.has_vllm and not s.has_rollouts,
          "generation.backend: {backend} is not supported with alg.id: {alg_id}; use transformers"),
-        (lambda has_vllm, is_causal: has_vllm and not is_causal,
+        (lambda s: s.has_vllm and not s.is_causal,
          "generation.backend: {backend} is not supported with policy {policy_id!r}, only with "
          "decoder-only models without a mask"),
-        (lambda adapter_folder, has_lora: adapter_folder and not has_lora,
+        (lambda s: s.adapter_folder and not s.has_lora,
          "generation.adapter_folder is for adapters, but the config has no lora; add it, or remove adapter_folder"),
-        (lambda adapter_folder, warm_start: adapter_folder,
+        (lambda s: s.warm_start and s.adapter_folder,
          "generation.adapter_folder: the server does not get the weights of warm_start; make it a supervised run, and "
          "serve its model"),
-        (lambda ahead, n_processes: ahead and n_processes > 1,
+        (lambda s: s.ahead and s.n_processes > 1,
          "generation.ahead is not supported in {n_processes} processes; remove it"),
-        (lambda backend, n_processes, value_rank_states: backend == "vllm_server" and n_processes > 1,
+        (lambda s: s.value_rank_states and s.backend == "vllm_server" and s.n_processes > 1,
          "train_evaluation.value_rank_states is not supported in {n_processes} processes with generation.backend: "
          "vllm_server; remove it"),
-        (lambda backend, graph_refusal: backend == "graph" and graph_refusal,
+        (lambda s: s.backend == "graph" and s.graph_refusal,
          "generation.backend: graph is not possible here, because {graph_refusal}; remove it"),
         # -- the task
-        (lambda task_readers, has_task: task_readers and not has_task,
+        (lambda s: s.task_readers and not s.has_task,
          "the key 'task' is missing, which {task_readers[0]} needs (known: {known_tasks})"),
-        (lambda task_readers, has_task: has_task and not task_readers,
+        (lambda s: s.has_task and not s.task_readers,
          "task cannot be combined with datapool.id: {pool_id} and this partner; use task_dialogues and agenda_user"),
         # -- partners, each at its place
-        (lambda can_open: not can_open,
+        (lambda s: not s.can_open,
          "env.args.first_speaker is partner, but partner {partner_id!r} has no first utterance; use sample or agent"),
-        (lambda rule, of_partner, of_datapool: of_partner != of_datapool,
+        (lambda s: s.rule and s.of_partner != s.of_datapool,
          "{place}.args.{rule} is {of_partner}, but datapool.args.{rule} is {of_datapool}; set the same"),
-        (lambda evaluation_partner, has_partner: not has_partner,
+        (lambda s: s.evaluation_partner and not s.has_partner,
          "train_evaluation.partner replaces env.args.partner in evaluations, but there is none"),
-        (lambda plays_itself, has_rollouts: plays_itself and not has_rollouts,
+        (lambda s: s.plays_itself and not s.has_rollouts,
          "{place}.id: {partner_id} is not supported with alg.id: {alg_id}, which has no rollouts; use language_model"),
-        (lambda learns, own_sampling: learns == "both" and own_sampling,
+        (lambda s: s.learns == "both" and s.own_sampling,
          "{place}.args.generation_kwargs: with learns: both, both sides sample alike; remove it"),
-        (lambda learns, in_evaluations: learns == "both" and in_evaluations,
+        (lambda s: s.learns == "both" and s.in_evaluations,
          "{place}.args.learns: nothing is trained in evaluations; remove it"),
-        (lambda learns, policy_id: learns == "both" and policy_id not in _PLAIN_POLICIES,
+        (lambda s: s.learns == "both" and s.policy_id not in _PLAIN_POLICIES,
          f"{{place}}.args.learns: both needs one of the policies {', '.join(_PLAIN_POLICIES)}; the partner speaks "
          "without the mask or values of {policy_id}"),
-        (lambda learns, has_vllm: learns == "both" and has_vllm,
+        (lambda s: s.learns == "both" and s.has_vllm,
          "{place}.args.learns: both is not supported with generation.backend: {backend}"),
-        (lambda learns, bootstrap_truncated: learns == "both" and bootstrap_truncated,
+        (lambda s: s.learns == "both" and s.bootstrap_truncated,
          "{place}.args.learns: both is not supported with env.args.bootstrap_truncated: true"),
-        (lambda learns, critic_reads: learns == "both" and critic_reads == "secret",
+        (lambda s: s.learns == "both" and s.critic_reads == "secret",
          "{place}.args.learns: both is not supported with alg.policy.args.critic_reads: secret"),
-        (lambda has_secret, critic_reads: not has_secret and critic_reads == "secret",
+        (lambda s: not s.has_secret and s.critic_reads == "secret",
          "alg.policy.args.critic_reads is secret, but the partner {partner_id!r} has no secret; use history"),
-        (lambda copies_every, in_evaluations: copies_every and in_evaluations,
+        (lambda s: s.copies_every and s.in_evaluations,
          "{place}.args.snapshot_every: evaluations have no copies; remove it, or {place} for the initial policy"),
         # -- others
-        (lambda once, has_rollouts: once and not has_rollouts,
+        (lambda s: s.once and not s.has_rollouts,
          "env.args.once has no effect with alg.id: {alg_id}, which has no rollouts; remove it"),
-        (lambda once, n_generations: once and n_generations > 1,
+        (lambda s: s.once and s.n_generations > 1,
          "env.args.once: alg.args.n_generations is {n_generations}, so each sample is talked about as often; remove "
          "one of them, or use an algorithm without groups"),
-        (lambda value_rank_states, unmeasured: True,
+        (lambda s: s.value_rank_states and s.unmeasured,
          "train_evaluation.value_rank_states measures the critic, but {unmeasured}; remove it"),
-        (lambda critic_warmup_iters, n_iters: critic_warmup_iters > n_iters,
+        (lambda s: s.critic_warmup_iters > s.n_iters,
          "alg.args.critic_warmup_iters is {critic_warmup_iters}, more than the {n_iters} iterations; lower it"),
-        (lambda mask_truncated, terminate_on_eos: mask_truncated and not terminate_on_eos,
+        (lambda s: s.mask_truncated and not s.terminate_on_eos,
          "alg.args.mask_truncated leaves out all replies with env.args.terminate_on_eos: false; remove one of the two"),
-        (lambda critic_from, needs_critic: not needs_critic,
+        (lambda s: s.critic_from and not s.needs_critic,
          "alg.policy.args.critic_from has no effect: alg.id: {alg_id} has no critic; remove it"),
-        (lambda reference, coeff: reference == "none" and coeff,
+        (lambda s: s.reference == "none" and s.coeff,
          "alg.kl_div.coeff is {coeff:g}, but alg.policy.args.reference is none; set coeff: 0 or reference: initial"),
-        (lambda reference, offload_reference: reference == "none" and offload_reference,
+        (lambda s: s.reference == "none" and s.offload_reference,
          "alg.policy.args.offload_reference is true, but alg.policy.args.reference is none; remove one of them"),
-        (lambda reference, coeff: reference in ("ema", "reset") and not coeff,
+        (lambda s: s.reference in ("ema", "reset") and not s.coeff,
          "alg.policy.args.reference: {reference} has no effect on training with alg.kl_div.coeff: 0; remove it"),
     ),
     "refuse": (
-        (lambda too_long: too_long, "{too_long[0]}.min_length is {too_long[1]:,}, but replies have at most "
+        (lambda s: s.too_long, "{too_long[0]}.min_length is {too_long[1]:,}, but replies have at most "
          "{too_long[2]:,} tokens (env.args.max_episode_length); lower it"),
-        (lambda polyak_rate: polyak_rate == 0,
-         "alg.args.polyak_rate is 0, so the targets of the values never move; use a small rate such as 0.005"),
-        (lambda reference_decay: reference_decay == 1,
+        (lambda s: s.reference_decay == 1,
          "alg.policy.args.reference_decay is 1, so the reference never moves; use 0.99, or reference: initial"),
     ),
     "warn": (
-        (lambda reference_every, n_iters: reference_every >= n_iters,
+        (lambda s: s.reference_every >= s.n_iters,
          "alg.policy.args.reference_every is {reference_every}, and the run has only {n_iters} iterations; lower it"),
-        (lambda patience, eval_every, n_iters: patience > (n_iters - 1) // eval_every,
+        (lambda s: s.patience > (s.n_iters - 1) // s.eval_every,
          "callback 'early_stopping' can never stop the run: its patience is {patience} evaluations; lower patience"),
-        (lambda keep_best, eval_every, n_iters: eval_every > n_iters,
+        (lambda s: s.keep_best and s.eval_every > s.n_iters,
          "train_evaluation.keep_best has no effect: eval_every is {eval_every} and n_iters {n_iters}; lower the first"),
-        (lambda credit, max_turns: credit == "turn" and max_turns == 1,
+        (lambda s: s.credit == "turn" and s.max_turns == 1,
          "alg.args.credit: turn is for conversations, but env.args.max_turns is 1; raise it, or use credit: token"),
-        (lambda partner_timeout, reward_timeout: partner_timeout > reward_timeout,
+        (lambda s: s.partner_timeout > s.reward_timeout,
          "env.args.partner.args.timeout_s is {partner_timeout:g}, but reward_fn.timeout_s ends all attempts together "
          "after {reward_timeout:g} seconds; lower it"),
-        (lambda weightless_rewards: weightless_rewards,
+        (lambda s: s.weightless_rewards,
          "reward_fn.{weightless_rewards[0]} has the weight 0, so it is never paid; raise it, or remove this reward"),
     ),
     "note": (
-        (lambda learning_rate, n_iters: isinstance(learning_rate, Mapping) and n_iters > 1
-            and as_schedule(learning_rate, "learning_rate")(0) == 0,
+        (lambda s: isinstance(s.learning_rate, Mapping) and s.n_iters > 1
+            and as_schedule(s.learning_rate, "learning_rate")(0) == 0,
          "alg.args.learning_rate is 0 in the last of the {n_iters} iterations, which trains nothing; raise its end"),
-        (lambda lora_dropout: lora_dropout,
+        (lambda s: s.lora_dropout,
          "lora.lora_dropout has no effect: dropout is off, so that rollouts and updates compute the same"),
-        (lambda eval_every, n_iters: eval_every > n_iters and eval_every != 10,  # the default
+        (lambda s: s.eval_every > s.n_iters and s.eval_every != 10,  # the default
          "train_evaluation.eval_every is {eval_every}, more than the {n_iters} iterations; lower it"),
-        (lambda mask_every, n_iters: mask_every > n_iters,
+        (lambda s: s.mask_every > s.n_iters,
          "alg.policy.args.target_update_iterations is {mask_every}, more than the {n_iters} iterations; lower it"),
-        (lambda chosen_critic, needs_critic: not needs_critic and chosen_critic != "none",
+        (lambda s: not s.needs_critic and s.chosen_critic != "none",
          "alg.policy.args.critic has no effect: alg.id: {alg_id} has no critic"),
-        (lambda target_kl_of_penalty, coeff: not coeff,
+        (lambda s: s.target_kl_of_penalty and not s.coeff,
          "alg.kl_div.target_kl has no effect: alg.kl_div.coeff is 0, and stays 0 when it is multiplied"),
-        (lambda turn_factor, max_turns, bootstrap_truncated: max_turns == 1 and not bootstrap_truncated,
+        (lambda s: s.turn_factor and s.max_turns == 1 and not s.bootstrap_truncated,
          "alg.args.{turn_factor} has no effect: env.args.max_turns is 1"),
-        (lambda pay, max_turns: pay == "turn" and max_turns == 1,
+        (lambda s: s.pay == "turn" and s.max_turns == 1,
          "reward_fn.pay: turn has no effect: env.args.max_turns is 1"),
-        (lambda baseline, n_prompts, n_iters, n_steps, n_envs:
-            baseline == "prompt" and n_iters * n_steps * n_envs < n_prompts,
+        (lambda s: s.baseline == "prompt" and s.n_iters * s.n_steps * s.n_envs < s.n_prompts,
          "alg.args.baseline: prompt needs prompts that come back, but the run has fewer tokens than the {n_prompts:,} "
          "prompts of datapool.args.n_train; lower it, or use running"),
-        (lambda opening, first_speaker: first_speaker != "partner",
+        (lambda s: s.opening and s.first_speaker != "partner",
          "env.args.partner.args.opening has no effect without env.args.first_speaker: partner"),
-        (lambda snapshot_every, n_iters: snapshot_every >= n_iters,
+        (lambda s: s.snapshot_every >= s.n_iters,
          "partner 'self_play' makes no copies: snapshot_every is {snapshot_every}, and n_iters {n_iters}"),
-        (lambda turns_of_games, max_turns: turns_of_games != max_turns > 1,
+        (lambda s: s.turns_of_games != s.max_turns > 1,
          "datapool.args.max_turns is {turns_of_games}, but env.args.max_turns is {max_turns}"),
-        (lambda latest_share: latest_share == 1,
+        (lambda s: s.latest_share == 1,
          "partner 'self_play': with latest_share: 1 only the newest copy is an opponent, and no older one of the pool"),
-        (lambda max_partner_length, max_prompt_length: max_partner_length >= max_prompt_length,
+        (lambda s: s.max_partner_length >= s.max_prompt_length,
          "env.args.max_partner_length is {max_partner_length:,}, but prompts have only {max_prompt_length:,} tokens"),
-        (lambda max_secret_length, critic_reads: critic_reads != "secret" and max_secret_length != 256,  # the default
+        (lambda s: s.critic_reads != "secret" and s.max_secret_length != 256,  # the default
          "env.args.max_secret_length has no effect without alg.policy.args.critic_reads: secret"),
-        (lambda reward_scale, alg_id: alg_id == "bc" and reward_scale != 1,
-         "datapool.args.reward_scale has no effect: alg.id: bc learns from all conversations, whatever their rewards"),
-        (lambda p_consistent, wordle_players: "mixture" not in wordle_players,
+        (lambda s: s.p_consistent is not None and "mixture" not in s.wordle_players,
          "datapool.args.p_consistent has no effect on the games: none of them is played by the player mixture"),
-        (lambda has_partner, max_turns: has_partner and max_turns == 1,
+        (lambda s: s.has_partner and s.max_turns == 1,
          "env.args.max_turns is 1: the partner answers once, and the model never reads it"),
     ),
 }
 
 # Errors of rewards and a partner, whose conditions read what the rewards need, once they are built.
-OF_REWARDS: tuple[Row, ...] = (
-    (lambda takes, has_partner: takes and not has_partner,
+OF_REWARDS: tuple[Row[Settings], ...] = (
+    (lambda s: s.takes and not s.has_partner,
      "reward 'partner' pays what a partner's replies carry, but there is no env.args.partner"),
-    (lambda outcomes, has_partner: outcomes and not has_partner,
+    (lambda s: s.outcomes and not s.has_partner,
      "reward {outcomes[0][1]!r} pays a partner's outcome, but there is no env.args.partner"),
-    (lambda names, first, can: first != "sample" and not (first == "partner" and can.gives_references),
+    (lambda s: s.names and s.first != "sample" and not (s.first == "partner" and s.can.gives_references),
      "reward {names} compares replies with references, but with env.args.first_speaker: {first} the first reply of a "
      "conversation has none; use first_speaker: sample or another reward"),
-    (lambda names, max_turns, can: max_turns > 1 and not can.gives_references,
+    (lambda s: s.names and s.max_turns > 1 and not s.can.gives_references,
      "reward {names} compares replies with references, but after the first reply of a conversation, "
      "{place} gives none. Use partner replay, another reward, or env.args.max_turns: 1"),
-    (lambda takes, can: takes and not can.pays,
+    (lambda s: s.takes and not s.can.pays,
      "reward 'partner' pays what the replies of {place} carry, which never pays"),
-    (lambda takes, can: can.pays and not takes,
+    (lambda s: s.can.pays and not s.takes,
      "the replies of {place} carry rewards, which nothing uses; add the reward 'partner', alone or in 'composite'"),
-    (lambda outcomes, can: any(key not in can.outcomes for key, _ in outcomes),
+    (lambda s: any(key not in s.can.outcomes for key, _ in s.outcomes),
      "reward {unknown[1]!r} pays the outcome {unknown[0]!r}, but {place} reports {known}"),
 )
 # fmt: on
@@ -299,12 +238,12 @@ OF_REWARDS: tuple[Row, ...] = (
 
 def conditions_met(config: RunConfig) -> dict[str, str]:
     """Levels of the conditions that a config with valid arguments meets, by message; the most severe first."""
-    rows, own_values = import_object(config.conditions)(config) if config.conditions else ({}, {})
-    values, found = _values(config) | own_values, dict[str, str]()
-    scopes = [{**values, **more} for more in ({}, *_of_partners(config))]
+    rows, own = import_object(config.conditions)(config) if config.conditions else ({}, Settings())
+    values, found = _values(config), dict[str, str]()
+    scopes = [own.over({**values, **more}) for more in ({}, *_of_partners(config))]
     for level, of_all in CONDITIONS.items():
-        for scope in scopes:
-            for message in rows_met((*of_all, *rows.get(level, ())), scope):
+        for settings in scopes:
+            for message in rows_met((*of_all, *rows.get(level, ())), settings):
                 found.setdefault(message, level)
     return found
 
@@ -323,7 +262,7 @@ def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
         scope["unknown"] = next((each for each in outcomes if each[0] not in can.outcomes), None)
         scopes.append({**scope, "first": args.first_speaker, "max_turns": args.max_turns})
     for scope in scopes or [{"has_partner": False}]:
-        for message in rows_met(OF_REWARDS, {**values, **scope}):
+        for message in rows_met(OF_REWARDS, Settings({**values, **scope})):
             raise ConfigError(message)
 
 
@@ -378,7 +317,7 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
     readers += [(catalog.PartnerRegistry, chosen.id, place) for chosen, place in partners]
     found = [f"{place}.id: {id}" for registry, id, place in readers if registry.takes(id, "world")]
     values |= {"task_readers": found, "has_task": config.task is not None, "pool_id": pool.id}
-    values |= {"known_tasks": ", ".join(catalog.TaskRegistry.ids()), "reward_scale": args.get("reward_scale")}
+    values["known_tasks"] = ", ".join(catalog.TaskRegistry.ids())
     if pool.id == "wordle":
         role = "player" if args.get("games", "player") == "player" else "suboptimal"
         # Players of the user's own may be made of it.
@@ -389,28 +328,16 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
 
 
 def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
-    registry = catalog.OfflineAlgorithmRegistry if isinstance(config, OfflineConfig) else catalog.AlgorithmRegistry
-    algorithm, own = registry.resolve(config.alg.id), own_policy_args(config)
+    algorithm = algorithm_class(config)
     values = {**all_arguments(config), "value_rank_states": config.train_evaluation.value_rank_states}
     values |= {"unmeasured": why_unmeasured(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
     values |= {"data_parallel": algorithm.data_parallel, "shardable": algorithm.shardable}
     values |= {"critic_from": config.alg.policy.args.critic_from}
-    if isinstance(config, OfflineConfig):
-        policy: Any = policy_class(config)
-        values |= {"reads_log": True, "reads_returns": algorithm.reads_returns, "given": config.alg.args}
-        values |= {"reranked": policy.reranked, "learns_v": algorithm.has_values}
-        values["fixed_argument"] = next(
-            (name for name in (*algorithm.policy_arguments(), *OF_PPO, "critic_reads") if name in own), None
-        )
-        if policy.guided:
-            values["n_candidates"] = policy.guidance_class.from_settings(own.get("guidance")).n_candidates
-        values["evaluation_block"] = config.evaluation_block.where
-        values["is_greedy"] = not evaluation_kwargs(config)["do_sample"]
     return values
 
 
 def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
-    algorithm, policy = catalog.AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
+    algorithm, policy = algorithm_class(config), policy_class(config)
     own, args, block = own_policy_args(config), all_arguments(config), config.own_generation_block
     plain = config.alg.policy.id.removeprefix("maskable_")
     values: dict[str, Any] = {"n_envs": config.env.n_envs}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from torch.cuda import is_bf16_supported
 from transformers import PreTrainedModel
 
-from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry, PostProcessorRegistry
-from rl4dialog.core.config import GenerationBlock, OfflineConfig, PolicyRunConfig, TextConfig, is_of_text, start_from
+from rl4dialog.catalog import PolicyRegistry, PostProcessorRegistry
+from rl4dialog.core.config import GenerationBlock, PolicyRunConfig, TextConfig, is_of_text, start_from
 from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.errors import ConfigError, GenerationError
-from rl4dialog.core.registry import Registry
+from rl4dialog.core.registry import Registry, import_object
 from rl4dialog.core.run_format import why_removed
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
@@ -33,13 +33,20 @@ def policy_class(config: TextConfig) -> type[LMActorCriticPolicy]:
     return PolicyRegistry.resolve(config.policy_id)  # type: ignore[no-any-return]
 
 
+def algorithms(config: PolicyRunConfig) -> Registry:
+    """Registry of the algorithms for this kind of run."""
+    return import_object(config.algorithms)  # type: ignore[no-any-return]
+
+
+def algorithm_class(config: PolicyRunConfig) -> Any:
+    return algorithms(config).resolve(config.alg.id)
+
+
 def is_guided(config: TextConfig) -> bool:
     """Whether values guide the language model of the run's policy; without them, it is another policy."""
-    policy = policy_class(config)
-    if not (policy.guided or policy.reranked):
+    if not isinstance(config, PolicyRunConfig) or not policy_class(config).guided:
         return False
-    # AWAC's policy has values in training only.
-    return "guidance" not in OfflineAlgorithmRegistry.resolve(config.alg.id).policy_arguments()
+    return "guidance" not in algorithm_class(config).policy_arguments()  # such a policy has values in training only
 
 
 def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
@@ -48,8 +55,8 @@ def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
     return config.alg.policy.args.model_dump(exclude=others)
 
 
-def check_chosen(config: PolicyRunConfig, registry: Registry) -> None:
-    check_own(registry, config.alg.id, config.alg.args, "alg.args")
+def check_chosen(config: PolicyRunConfig) -> None:
+    check_own(algorithms(config), config.alg.id, config.alg.args, "alg.args")
     check_own(PolicyRegistry, config.alg.policy.id, own_policy_args(config), "alg.policy.args")
 
 
@@ -72,8 +79,7 @@ def check_own(registry: Registry, id: str, args: Mapping[str, Any], where: str) 
 
 def all_arguments(config: PolicyRunConfig) -> dict[str, Any]:
     """Arguments of a run's policy and algorithm, with defaults filled in."""
-    registry = OfflineAlgorithmRegistry if isinstance(config, OfflineConfig) else AlgorithmRegistry
-    policy, algorithm = PolicyRegistry.defaults(config.alg.policy.id), registry.defaults(config.alg.id)
+    policy, algorithm = PolicyRegistry.defaults(config.alg.policy.id), algorithms(config).defaults(config.alg.id)
     return {**policy, **(config.alg.policy.args.model_extra or {}), **algorithm, **config.alg.args}
 
 

@@ -6,26 +6,24 @@ import functools
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from rl4dialog.catalog import DataPoolRegistry, OfflineAlgorithmRegistry, TaskRegistry
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, TextConfig
+from rl4dialog.catalog import DataPoolRegistry, TaskRegistry
+from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.pretrained import has_random_weights
-from rl4dialog.core.types import Dialogue, Sample
-from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.dialogue_text import ReturnPrefix, begins_with_return
+from rl4dialog.core.types import Sample
 from rl4dialog.data.mixture import checked_pools
 from rl4dialog.data.pool import SPLITS, Data, TextGenPool, built_world
 from rl4dialog.policies.models import named_model_positions
 from rl4dialog.text.chat_template import ChatTemplate
-from rl4dialog.text.prompts import encode_prompt, encode_reply, with_turns
+from rl4dialog.text.prompts import encode_prompt, encode_reply
 from rl4dialog.text.tokenizer import build_tokenizer
 
 _logger = logging.getLogger(__name__)
@@ -41,47 +39,6 @@ def task_world(task: ComponentConfig | None) -> Callable[[], Any] | None:
     if task is None:
         return None
     return functools.partial(built_world, TaskRegistry.resolve(task.id), json.dumps(task.args, sort_keys=True))
-
-
-def return_prefix(config: RunConfig) -> ReturnPrefix | None:
-    """The returns of a run's prompts; ``None`` if its algorithm does not condition on them."""
-    if not isinstance(config, OfflineConfig) or not OfflineAlgorithmRegistry.resolve(config.alg.id).reads_returns:
-        return None
-    args = {**OfflineAlgorithmRegistry.defaults(config.alg.id), **config.alg.args}
-    return ReturnPrefix(args["target_return"], args["decimals"])
-
-
-def asking(prompt: str, prefix: ReturnPrefix | None, form: DialogueFormat | None, turn_end: str | None) -> str:
-    """Let a prompt ask for the target return, unless it already begins with a return."""
-    if prefix is None or begins_with_return(prompt):
-        return prompt
-    return prefix.prompt(with_turns(prompt, turn_end), form)
-
-
-class AskingPool(TextGenPool):
-    """The samples of another pool, whose prompts ask for the target return. Its conversations stay as they are."""
-
-    def __init__(self, pool: TextGenPool, prefix: ReturnPrefix) -> None:
-        form, end = pool.dialogue_format, pool.end_of_turn
-        prompts = [asking(sample.prompt_or_input_text, prefix, form, end) for sample, _ in pool]
-        samples = [replace(sample, prompt_or_input_text=text) for (sample, _), text in zip(pool, prompts, strict=True)]
-        super().__init__(samples, [weight for _, weight in pool])
-        self.end_of_turn, self.dialogue_format = end, form
-        self.players, self.has_rewards, self.source_key = pool.players, pool.has_rewards, pool.source_key
-        self._pool, self.repeats_prompts = pool, pool.repeats_prompts
-
-    def prompted_conversations(self) -> Iterator[Dialogue]:
-        return self._pool.prompted_conversations()
-
-
-def with_own_returns(logged: Iterable[Dialogue], prefix: ReturnPrefix | None, pool: TextGenPool) -> Iterator[Dialogue]:
-    """Yield logged conversations behind their returns."""
-    if prefix is None:
-        yield from logged
-        return
-    for each in logged:
-        assert each.prompt is not None
-        yield prefix.dialogue(each, with_turns(each.prompt, pool.end_of_turn), pool.dialogue_format)
 
 
 _NO_LIMIT = 2**20  # tokens
@@ -123,7 +80,7 @@ def run_lengths(
         args.prompt_truncation_side,
         target=args.max_episode_length,
         # Logged replies can be longer than generated ones, and the model has to read them.
-        total=args.max_prompt_length + args.max_episode_length if isinstance(config, OfflineConfig) else None,
+        total=args.max_prompt_length + args.max_episode_length if config.log else None,
         turn_end=data.turn_marker,  # as in rollouts
         secret=args.max_secret_length if isinstance(config, OnPolicyConfig) and config.critic_reads == "secret" else 0,
     )
@@ -136,8 +93,8 @@ def _tokenizer_lengths(config: TextConfig, tokenizer: PreTrainedTokenizerBase, d
     total, side = min(known, default=None), tokenizer.truncation_side
     if total is None and data.pools:
         prompt, target = _longest_texts(tokenizer, data, in_encoder=not together)
-        if return_prefix(config) is not None:  # those of the log may be longer than the one that samples ask for
-            prompt += len(tokenizer(ReturnPrefix.characters, add_special_tokens=False)["input_ids"])
+        if config.prompt_prefix is not None:  # those of a log may be longer than the one that samples ask for
+            prompt += len(tokenizer(config.prompt_prefix.characters, add_special_tokens=False)["input_ids"])
         return Lengths(prompt, reply, side, total=prompt + target if together else max(prompt, target))
     if total is None:
         return Lengths(_NO_LIMIT, reply, side)
@@ -190,8 +147,8 @@ def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Da
         data = build_data(config)
         train = data.samples("train")
         corpus = [text for sample in train for text in texts_of(sample)]
-        if return_prefix(config) is not None:
-            corpus.append(ReturnPrefix.characters)
+        if config.prompt_prefix is not None:
+            corpus.append(config.prompt_prefix.characters)
         return build_tokenizer(**settings, corpus=corpus, turn_marker=data.turn_marker), data
     tokenizer = build_tokenizer(**settings)
     return tokenizer, build_data(config, tokenizer)
@@ -208,15 +165,15 @@ def texts_of(sample: Sample) -> list[str]:
 def build_data(
     config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None, start: datetime | None = None
 ) -> Data:
-    """Build all splits. Chat templates read the time ``start``, or this process's; prompts may ask for returns."""
+    """Build all splits. Chat templates read the time ``start``, or this process's."""
     offered = {"render_chat": ChatTemplate(tokenizer, start) if tokenizer is not None else None}
     id, world = config.datapool.id, task_world(config.task)
-    pools, prefix = {}, return_prefix(config)
+    pools, prefix = {}, config.prompt_prefix
     for split in SPLITS:
         pool = build_pool(id, {**config.datapool.args, "split": split}, **offered, world=world)
         if len(pool) == 0:
             raise DataError(f"datapool {id!r} has no samples in split {split!r}{pool.why_empty}")
-        pools[split] = pool if prefix is None else AskingPool(pool, prefix)  # type: ignore[abstract]
+        pools[split] = pool if prefix is None else prefix.asking(pool)
     return Data(pools, getattr(pools["train"], "end_of_turn", None), world)
 
 

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import torch
-
-from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, MIN_SAMPLES, PARTNER, Sample
 from rl4dialog.data.splits import folded
-from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.policies.models import embedding_rows, ids_without_token
-from rl4dialog.rollouts.conversation_log import CONVERSATIONS_WITH_DROPS, CUT_REPLIES, REPLIES
 from rl4dialog.runs.summary import transcript
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.end_of_turn import end_of_sequence_ids
 from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.building.conditions import conditions_met
 from rl4dialog.training.building.conversations import build_conversing, check_conversations
-from rl4dialog.training.building.offline import check_rewards, log_notes
-from rl4dialog.training.building.policy import all_arguments, build_inference_policy
 from rl4dialog.training.building.texts import format_args
 from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
 from rl4dialog.training.random_state import random_states_kept
@@ -46,13 +37,6 @@ ENDED_SHARE = 1 / 32
 # Length at which a part of a displayed prompt is shortened.
 _N_SHOWN = 300
 _NO_LIMIT = 10**9
-
-# Logged conversations that are read, and those whose loss is measured.
-N_READ, N_SCORED = 256, 16
-
-# A model that knows the language of the replies has a fraction of the loss of a uniform distribution, and one with
-# random weights about the same.
-UNIFORM_SHARE = 0.8
 
 N_CONVERSATIONS = 8
 
@@ -258,58 +242,6 @@ def _with_references(subject: Subject, split: str) -> list[tuple[str, tuple[str,
 
 def _has_chat_format(subject: Subject) -> bool:
     return subject.config.datapool.args.get("format") == "chat_template"
-
-
-def logged_conversations(subject: Subject) -> Finding:
-    """Check that the log can be encoded, and how much of it is cut."""
-    log = subject.log
-    replies = log.replies(np.arange(min(len(log), N_READ)))
-    n_all = int(replies.prompt_mask.sum() + replies.token_mask.sum())
-    n_agent = int((replies.flat("loss_weights") > 0).sum())
-    cut = log.counts.get(CUT_REPLIES, 0) / log.counts[REPLIES]
-    dropped = log.counts.get(CONVERSATIONS_WITH_DROPS, 0) / len(log)
-    size = f"{len(log):,} conversations, {int(log.n_tokens.sum()):,} tokens of the agent ({n_agent / n_all:.0%} of all)"
-    lost = f"{cut:.1%} of the replies lose their end, {dropped:.1%} of the conversations their first utterances"
-    measured = f"{size}; {lost}"
-    if notes := log_notes(subject.offline_config, subject.data.pools["train"]):
-        return Finding("warn", "; ".join([*notes, measured]), "check the log")
-    advice = "raise env.args.max_episode_length for replies, or max_prompt_length for conversations"
-    return judged(max(cut, dropped), measured, advice, warn_above=CUT_SHARE)
-
-
-def logged_rewards(subject: Subject) -> Finding:
-    """Check that returns differ, if the algorithm needs rewards."""
-    config, log = subject.offline_config, subject.log
-    if not OfflineAlgorithmRegistry.resolve(config.alg.id).needs_rewards:
-        raise NotApplicable(f"alg.id: {config.alg.id} needs no rewards")
-    check_rewards(config, log)
-    returns = log.returns.astype(float)
-    spread = f"mean {returns.mean():.3g}, standard deviation {returns.std():.3g}"
-    measured = f"returns from {returns.min():.3g} to {returns.max():.3g}, {spread}"
-    if n := log.n_without_reward:
-        measured += f"; {n:,} of {len(log):,} conversations have no reward, and the return 0"
-        return Finding("warn", measured, "give every conversation a reward, or leave these out")
-    return Finding("pass", measured)
-
-
-def prior_likelihood(subject: Subject) -> Finding:
-    """Check the language model's loss on replies of the log."""
-    config, log = subject.offline_config, subject.log
-    policy = build_inference_policy(subject, subject.initial_model)
-    batch = log.replies(np.arange(min(len(log), N_SCORED))).to(policy.device)
-    with torch.no_grad():
-        logits = policy.model_logits(policy._policy_hidden(batch))
-    log_probs = token_log_probs(logits, batch.flat("response_ids"))
-    weights = batch.flat("loss_weights")
-    loss, uniform = -float((weights * log_probs).sum() / weights.sum()), math.log(logits.shape[-1])
-    state = f" (the model {subject.model_state})" if config.warm_start is not None else ""
-    measured = f"{loss:.2f} nats per token of the agent, {uniform:.2f} for a uniform distribution{state}"
-    if not math.isfinite(loss):
-        return Finding("fail", measured, "load another model")
-    if all_arguments(config).get("train_prior", True):
-        return Finding("pass", measured)
-    advice = "the language model does not know such replies and is not trained: use one that was fine-tuned on them"
-    return judged(loss, measured, advice, warn_above=UNIFORM_SHARE * uniform)
 
 
 def conversation(subject: Subject) -> Finding:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import RL4DialogError
+from rl4dialog.core.registry import import_object
 from rl4dialog.runs.progress import Progress
 from rl4dialog.training.doctor import data_checks as of_data
 from rl4dialog.training.doctor import model_checks as of_model
@@ -24,9 +25,8 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
         *(of_data.evaluations, of_data.chat_template, of_model.memory, of_model.disk, of_model.warm_start),
         *(of_data.vocabulary, of_data.padding_token, of_data.end_of_sequence, of_data.reply_ends),
         *(of_model.dropout_off, of_model.padding_invariance, of_model.sampler_agreement, of_model.kl_at_start),
-        *(of_data.conversation, of_data.logged_conversations, of_data.logged_rewards, of_data.prior_likelihood),
-        *(of_model.reward, of_model.determinism, of_model.learning_rate_zero, of_model.metrics),
-        of_model.trivial_replies,
+        *(of_data.conversation, of_model.reward, of_model.determinism, of_model.learning_rate_zero),
+        *(of_model.metrics, of_model.trivial_replies),
     )
 }
 
@@ -36,12 +36,14 @@ _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
 def examine(subject: Subject, show_tracebacks: bool = False) -> dict[str, Finding]:
-    """Run every check, then close the subject."""
+    """Run every check, those of the kind of run last, then close the subject."""
+    own: list[Callable[[Subject], Finding]] = [import_object(name) for name in subject.run_config.checks]
+    checks = {**CHECKS, **{check.__name__: check for check in own}}
     findings: dict[str, Finding] = {}
     raised: dict[Exception, str] = {}  # report an error of a shared component only once
     try:
-        with Progress("Doctor", "check", len(CHECKS), line_every_s=_LINE_EVERY_S, stays=False) as progress:
-            for name, check in CHECKS.items():
+        with Progress("Doctor", "check", len(checks), line_every_s=_LINE_EVERY_S, stays=False) as progress:
+            for name, check in checks.items():
                 progress.enter(name)
                 try:
                     findings[name] = check(subject)

@@ -12,7 +12,7 @@ from stable_baselines3.common.logger import Logger
 from transformers import PreTrainedModel
 
 from rl4dialog.core.cache import find_cached
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, TextConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, TextConfig
 from rl4dialog.functional.replies import Replies
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building import language_model
@@ -68,12 +68,6 @@ class Subject(Assembly):
         if not isinstance(self.run_config, TextConfig):
             raise NotApplicable("the run trains no language model")
         return self.run_config
-
-    @property
-    def offline_config(self) -> OfflineConfig:
-        if not isinstance(self.config, OfflineConfig):
-            raise NotApplicable(f"alg.id: {self.config.alg.id} does not learn from logged conversations")
-        return self.config
 
     @property
     def _rl_config(self) -> OnPolicyConfig:

@@ -39,13 +39,13 @@ def test_chosen_demonstration_is_trained(name, trained):
 def test_what_comes_next_can_be_typed(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [".venv/bin/rl4dialog", "demo"])
-    config = SimpleNamespace(alg=SimpleNamespace(id="ppo"))
+    config = SimpleNamespace(can_talk=True)
     for found, command in ((None, ".venv/bin/rl4dialog"), ("/usr/bin/rl4dialog", "rl4dialog")):
         monkeypatch.setattr(shutil, "which", lambda name, found=found: found)
         print_next(tmp_path / "my runs" / "e", config)
         said = capsys.readouterr().out
         assert said == f"Next:\n  {command} chat --run 'my runs/e'\n  open my runs/e/report.html in a browser\n"
-    config.alg.id = "reward_model"
+    config.can_talk = False
     print_next(Path("/elsewhere"), config)
     assert capsys.readouterr().out == "Next:\n  open /elsewhere/report.html in a browser\n"
 

@@ -5,20 +5,16 @@ import sys
 
 import pytest
 from pydantic import BaseModel
-from reward_models import make_config as reward_model_config
 from runs import make_config
 
 from rl4dialog.core import config, config_blocks
 from rl4dialog.core.config import (
     GenerationBlock,
-    RewardModelConfig,
-    kind_of,
     load_config,
     parse_config,
     text_config,
 )
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.training.building.components import check_components
 
 # The keys of RL4LMs' dialogue configs.
 CONFIG = {
@@ -143,40 +139,6 @@ def test_supervised_needs_its_own_keys_and_all_mistakes_are_told_at_once():
 def test_resolved_config_is_the_same_config(alg):
     now = parse_config(changed("alg", alg), "x.yml").model_dump(mode="json")
     assert parse_config(now, "x.yml").model_dump(mode="json") == now
-
-
-@pytest.mark.parametrize(
-    ("blocks", "message"),
-    [
-        ({"env": {"n_envs": 2}}, "env.* has no meaning with alg.id: reward_model"),
-        ({"reward_fn": {"id": "rouge"}}, "the key 'reward_fn' has no meaning with alg.id: reward_model"),
-        ({"train_evaluation": {"n_iters": 3}}, "train_evaluation.n_iters has no meaning.* set alg.training_args"),
-        ({"tokenizer": {"model_name": "x", "padding_side": "left"}}, "'padding_side' has no meaning with"),
-        ({"logging": {"log_infos": ["a"]}}, "logging.log_infos has no meaning"),
-        ({"logging": {"conversations": True}}, "logging.conversations has no meaning"),
-        (
-            {"alg": {"id": "reward_model", "model_name": "x", "training_args": {}, "args": {"a": 1}}},
-            "alg.args has no meaning",
-        ),
-        ({"alg": {"id": "reward_model", "model_name": "x"}}, "the key 'training_args' is missing"),
-        ({"datapool": {"id": "small_talk"}}, "small_talk has no judgements for alg.id: reward_model; use"),
-        ({"tokenizer": {"model_name": "x"}}, "must both be builtin/tiny-bert, or neither"),
-        ({"tokenizer": {"model_name": "builtin/tiny-bert-cls"}}, "must both be builtin/tiny-bert, or neither"),
-        ({"tokenizer": {"model_name": "builtin/tiny-gpt2"}}, "builtin/tiny-gpt2 cannot be a reward model"),
-    ],
-)
-def test_keys_and_components_of_other_kinds_are_refused(blocks, message):
-    with pytest.raises(ConfigError, match=message):
-        check_components(parse_config(reward_model_config(**blocks), "c.yml"))
-
-
-def test_kind_follows_from_the_algorithm():
-    config = parse_config(reward_model_config(), "c.yml")
-    assert kind_of(reward_model_config()) is type(config) is RewardModelConfig
-    assert config.n_iters == 3
-    check_components(config)
-    with pytest.raises(ConfigError, match=r"a run with alg\.id: reward_model trains no language model"):
-        text_config(parse_config(reward_model_config(), "c.yml"))
 
 
 MODELS = {

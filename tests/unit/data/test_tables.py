@@ -137,7 +137,7 @@ def test_dialogues_that_begin_alike_leave_no_copy_in_another_split(write, caplog
     train, val, test = of_splits(file, columns={"dialogue": "talk"}, format="eou")
     assert len(train) == 60 and len(val) == len(test) == 10, "the last of three replies"
     assert not {*train} & {*val, *test} and not {*val} & {*test}
-    assert "test (10 samples): samples with a prompt of another split, left out: 20" in caplog.text
+    assert "test: samples with a prompt of another split, left out: 20" in caplog.text
 
 
 def test_rows_of_one_user_are_in_one_split(write):

@@ -16,7 +16,6 @@ def shown(html, page="rewards.md"):
     [
         (r"<td><code>kl_in: reward\|loss</code></td>", "<td><code>kl_in: reward|loss</code></td>"),
         (r"<p><code>grep 'a\|b'</code></p>", r"<p><code>grep 'a\|b'</code></p>"),
-        (":class:<code>~a.b.C</code>", "<code>C</code>"),
         ("<code>a --b_c d</code>", '<code>a <span class="whole">--b_c</span> d</code>'),
         ("<pre><span></span><code>a --b</code></pre>", "<pre><span></span><code>a --b</code></pre>"),
     ],

@@ -7,6 +7,7 @@ from pathlib import Path
 import fake_vllm
 import pytest
 import torch
+from feature_rows import rows_of_features
 from gguf_file import write_llama
 from judges import save_judge
 from tiny import MODELS, WORDS, make_env, make_policy, make_tokenizer, maskable_class_of
@@ -21,7 +22,6 @@ from rl4dialog.policies.answering import stream_reply
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.maskable import MaskableSeq2SeqLMActorCriticPolicy
 from rl4dialog.policies.models import check_fits, ids_without_token, language_model_without_weights, load_language_model
-from rl4dialog.policies.value_guided import ValueGuidedCausalLMPolicy, ValueGuidedSeq2SeqLMPolicy
 from rl4dialog.policies.vllm_backend import VLLMBackend
 from rl4dialog.scores.judge import AnswerProbabilities
 from rl4dialog.scores.perplexity import ReplyPerplexityMetric
@@ -31,6 +31,8 @@ N = len(TOKENIZER)
 N_SPARE = 5
 PROMPTS = [[3, 4, 5], [6, 7], [8]]
 REPLIES = [[9, 10, 11, 0], [12, 3, 0], [4, 5, 6, 7, 8]]
+OTHERS = rows_of_features("UNTRAINED_POLICIES")
+"""Makers of policies whose distribution is not trained: of environment, model, number of tokens and arguments."""
 
 
 def with_spare_rows(model):
@@ -52,26 +54,8 @@ def make_pair(name, kind, **kwargs):
     for model in (copy.deepcopy(exact), with_spare_rows(exact)):
         env = make_env(TOKENIZER, vocab_size=len(model.get_input_embeddings().weight))
         torch.manual_seed(0)
-        if kind == "values":
-            guided = ValueGuidedSeq2SeqLMPolicy if model.config.is_encoder_decoder else ValueGuidedCausalLMPolicy
-            spaces = env.observation_space, env.action_space
-            end = env.end_of_turn
-            policies.append(guided(*spaces, lambda _: 1e-3, model=model, end_of_turn=end, critic="shared", **kwargs))
-        else:
-            policies.append(make_policy(env, model, **kwargs))
-    if kind == "values":
-        with_values(*policies)
+        policies.append(OTHERS[kind](env, model, N, **kwargs) if kind in OTHERS else make_policy(env, model, **kwargs))
     return policies[0], policies[1]
-
-
-@torch.no_grad()
-def with_values(exact, larger):
-    """Let values differ from token to token, and be highest for ids without a token."""
-    for ours, theirs in ((exact.heads, larger.heads), (exact._target_heads, larger._target_heads)):
-        for head, longer in zip(ours.q, theirs.q, strict=True):
-            longer.inner.load_state_dict(head.inner.state_dict())
-            longer.output.weight[:N] = torch.nn.init.normal_(head.output.weight)
-            longer.output.bias[N:] = 9.0
 
 
 def obs(n_each=1):
@@ -83,11 +67,10 @@ def batch():
     return Replies.from_ids(PROMPTS, REPLIES, torch.device("cpu"))
 
 
-@pytest.mark.parametrize("kind", ["plain", "mask", "values"])
+@pytest.mark.parametrize("kind", ["plain", "mask", *OTHERS])
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_without_a_token_change_nothing(name, kind):
-    guidance = {"guidance": {"beta": 2.0, "prior_weight": 0.0}} if kind == "values" else {}
-    policies = exact, larger = make_pair(name, kind, generation_kwargs={"temperature": 0.1}, **guidance)
+    policies = exact, larger = make_pair(name, kind, generation_kwargs={"temperature": 0.1})
     assert not any("without_token" in name for name in larger.state_dict())
     observations = batch().observations
     actions = batch().flat("response_ids")
@@ -102,7 +85,7 @@ def test_rows_without_a_token_change_nothing(name, kind):
     assert float(kl.detach().abs().max()) < 1e-6
     assert torch.equal(*(each.generate(obs(), do_sample=False).response_ids for each in policies))
     assert larger.action_space != exact.action_space
-    if kind != "values":  # whose distribution is not trained
+    if kind not in OTHERS:
         larger.evaluate_actions(observations, actions)[1].sum().backward()
     gradients = [each.grad for each in larger.actor_parameters() if each.grad is not None]
     assert all(bool(each.isfinite().all()) for each in gradients)
@@ -111,7 +94,7 @@ def test_rows_without_a_token_change_nothing(name, kind):
 @pytest.mark.parametrize(
     "kwargs", [{}, {"top_k": N + 2}, {"top_p": 1 - 1e-6}, {"temperature": 2.0, "min_length": 3}], ids=str
 )
-@pytest.mark.parametrize("kind", ["plain", "mask", "values"])
+@pytest.mark.parametrize("kind", ["plain", "mask", *OTHERS])
 def test_samples_have_only_tokens(kind, kwargs):
     _, larger = make_pair("gpt2", kind, generation_kwargs=kwargs)
     found = larger.generate(obs(20))
@@ -128,16 +111,6 @@ def test_beams_are_those_of_a_model_without_more_rows(name):
     ours, theirs = (each.generate(obs(), num_beams=3) for each in pair)
     assert torch.equal(ours.response_ids, theirs.response_ids)
     torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "search", [{"search": "beam", "num_beams": 4}, {"search": "rerank", "n_candidates": 4}], ids=str
-)
-def test_guided_searches_find_only_tokens(search):
-    _, larger = make_pair("gpt2", "values", guidance={"beta": 1.0, **search})
-    assert int(larger.generate(obs()).response_ids.max()) < N
-    q = larger.target_q_all(torch.randn(2, 32))
-    assert float(q.amax()) > -1e3 > float(q[:, N:].max())
 
 
 def test_vllm_chooses_among_the_same_tokens(monkeypatch):

@@ -62,10 +62,8 @@ KEYS = {
     "reward": {"reward/rouge"},
     "rouge": {f"lexical/rouge_{name}" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
     "rouge_l_max": {"lexical/rouge_l_max"},
-    "rudeness": {f"rudeness/{name}" for name in ("level", "polite", "mild", "strong")},
     "sacre_bleu": {"lexical/sacrebleu"},
     "self_bleu": {"diversity_metrics/self_bleu"},
-    "shortest_path": {f"shortest_path/{name}" for name in ("return", "optimality", "reached", "illegal")},
     "summaCConv": {"consistency/summacconv"},
     "summaCZS": {"consistency/summaczs"},
     "ter": {"lexical/ter"},
@@ -216,19 +214,18 @@ SAME_AS_METRIC = {
     "rouge_l_max": ("rouge_l_max", "lexical/rouge_l_max"),
     "sacre_bleu": ("sacre_bleu", "lexical/sacrebleu"),
     "sentences_with_dates": ("dates", "synthetic/dates_in_text"),
-    "shortest_path": ("shortest_path", "shortest_path/return"),
     "ter": ("ter", "lexical/ter"),
     **rows_of_features("SAME_AS_METRIC"),
 }
 OTHERS = (
     *rows_of_features("OTHER_REWARDS"),
     *("composite", "intent_accuracy", "keyword", "length_penalty", "missing_eos_penalty", "nlp_reward", "regex"),
-    *("repetition_penalty", "rouge_combined", "rudeness"),
+    *("repetition_penalty", "rouge_combined"),
 )
 JUDGE = ("judge", "manual_rating")  # asks a model or a person, see test_judge.py and test_manual.py
 OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner", "persona_ranking")
 DEPENDS_ON_THE_OTHERS = rows_of_features("DEPENDS_ON_THE_OTHERS")
-PAYS_BEFORE_THE_END = ("shortest_path",)
+PAYS_BEFORE_THE_END = rows_of_features("PAYS_BEFORE_THE_END")
 
 REPLY_PROMPTS = ["generate a sentence with: cat."] * 3
 REPLIES = ["a cat sat on a mat", "7 8 9 duh 2024-12-31", "a mat a mat a mat a mat"]

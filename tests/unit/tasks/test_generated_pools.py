@@ -4,19 +4,19 @@ import pickle
 import random
 
 import pytest
+from feature_rows import rows_of_features
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import ConfigError, DataError
 
 SIZES = {
-    "comment_reply": [5000, 500, 500],
     "get_acquainted": [3000, 300, 300],
     "guess_the_picture": [5000, 500, 500],
     "guess_what": [5000, 500, 500],
-    "random_walks": [1000, 100, 100],
     "small_talk": [2000, 250, 250],  # dialogues
     "table_booking": [5000, 100, 200],
     "wordle": [20_000, 500, 500],
+    **rows_of_features("GENERATED_POOLS"),
 }
 POOLS = sorted(SIZES)
 
@@ -108,13 +108,10 @@ def test_unknown_split_is_an_error(id):
         *((id, {name: value}) for id in POOLS for name, value in (("n_train", -1), ("n_val", 2.5), ("n_test", True))),
         *((id, {"n_trains": 3}) for id in POOLS),
         *((id, {"n_train": 0}) for id in POOLS if id != "small_talk"),
-        ("comment_reply", {"reward": "rudenes"}),
         ("get_acquainted", {"n_turns": 0}),
         ("guess_the_picture", {"n_scenes": 0}),
         ("guess_the_picture", {"open_share": 1.5}),
         ("guess_what", {"consistent_share": float("nan")}),
-        ("random_walks", {"n_nodes": 1}),
-        ("random_walks", {"edge_share": 0}),
         ("wordle", {"word_list": 100}),
         ("wordle", {"p_consistent": 1.5}),
         ("wordle", {"start_words": "music"}),

@@ -1,6 +1,5 @@
-"""Evaluations of replies and conversations, and what values say of them."""
+"""Evaluations of replies and conversations."""
 
-import dataclasses
 import json
 import math
 import random
@@ -8,25 +7,20 @@ import random
 import numpy as np
 import pytest
 import torch
-from guided_runs import walks_config
-from runs import complete_run, lines, make_config, run_folder, train
+from runs import complete_run, lines, make_config, run_folder
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
 from rl4dialog import cli, load_policy
-from rl4dialog.algorithms.offline.q_learning import ILQL
-from rl4dialog.core.config import OfflineConfig, parse_config
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import PartnerError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.data.pool import Data, TextGenPool
-from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.value_guided import Guidance
-from rl4dialog.rollouts.talk import Reply, Talk, talk_of_one_reply
+from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.scores.intent import IntentAccuracyMetric
 from rl4dialog.scores.overlap import ChrfMetric, TerMetric
 from rl4dialog.training.building.texts import Lengths, Texts
-from rl4dialog.training.evaluation import CONSTANT, RANDOM, Evaluator, ValueNumbers, judged, trivial_scores
-from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch
+from rl4dialog.training.evaluation import CONSTANT, RANDOM, Evaluator, judged, trivial_scores
 
 
 def draw():
@@ -226,20 +220,6 @@ def test_failing_partner_stops_an_evaluation_unless_masked(masks, n_failed, mess
             evaluator._columns([], talks, must_work=False)
 
 
-@pytest.fixture
-def learner(tmp_path):
-    model = make_gpt2(marked_tokenizer())
-    found = make_learner(ILQL, make_log(tmp_path / "log", model), model)
-    found.policy.set_training_mode(False)
-    return found
-
-
-def numbers():
-    config = parse_config(walks_config(), "the test's config")
-    assert isinstance(config, OfflineConfig)
-    return ValueNumbers(config, Lengths(20, 8, turn_end="<EOU>"), batch_size=2)
-
-
 def test_replies_that_read_no_prompt_are_a_floor():
     texts = ["w1 w2", "w3 w4", "w5 w6"]
     samples = [Sample(i, "w0", [text]) for i, text in enumerate(texts)]
@@ -257,60 +237,3 @@ def test_replies_that_read_no_prompt_are_a_floor():
     chrf.append_to_texts = "<EOU>"
     with_marker, _ = trivial_scores([chrf], samples, known, seed=0)
     assert with_marker[RANDOM]["lexical/chrf"] > scores[RANDOM]["lexical/chrf"] + 0.2
-
-
-def test_kl_is_that_of_the_two_distributions(learner):
-    batch, policy = whole_batch(learner), learner.policy
-    found = policy.kl_to_prior(batch)
-    guided = policy._logits(batch, policy._policy_hidden(batch)).log_softmax(-1)
-    policy.guidance = dataclasses.replace(policy.guidance, beta=0.0)
-    prior = policy._logits(batch, policy._policy_hidden(batch)).log_softmax(-1)
-    expected = torch.nn.functional.kl_div(prior, guided, log_target=True, reduction="none").sum(-1)
-    torch.testing.assert_close(found[batch.response_mask], expected.detach())
-    assert (expected > 0).all() and not found[~batch.response_mask].any()
-    assert not policy.kl_to_prior(batch).any(), "with beta 0 it is the language model"
-
-
-def test_kl_counts_excluded_tokens_as_nothing(learner):
-    batch, policy = whole_batch(learner), learner.policy
-    policy.guidance = Guidance.from_settings({"beta": 2.0, "prior": {"top_k": 2}})
-    found = policy.kl_to_prior(batch)[batch.response_mask]
-    assert found.isfinite().all() and (found > 0).all()
-
-
-def test_numbers_are_means_over_the_tokens_of_a_conversation(learner):
-    policy = learner.policy
-    samples = [Sample(i, f"w{i} <EOU>", []) for i in range(3)]
-    talks = [talk_of_one_reply(sample, "w1 w2 w3"[: 2 + 3 * i]) for i, sample in enumerate(samples)]
-    metrics, records = numbers().of_evaluation(policy, samples, talks)
-    tokenizer = policy.end_of_turn.tokenizer
-    for key, numbers_of in (("advantage", policy.advantages), ("kl_to_prior", policy.kl_to_prior)):
-        for sample, talk, record in zip(samples, talks, records, strict=True):
-            ids = [
-                tokenizer(text)["input_ids"] for text in (sample.prompt_or_input_text, f"{talk.replies[0].text} <EOU>")
-            ]
-            batch = Replies.from_ids([ids[0]], [ids[1]])
-            assert record[key] == pytest.approx(numbers_of(batch)[batch.response_mask].mean().item(), abs=1e-5)
-            assert record["values"] == pytest.approx([policy.predict_sequence_values(batch)[0, 0].item()], abs=1e-5)
-        assert metrics[key] == pytest.approx(np.mean([record[key] for record in records]))
-    assert [len(record["advantages"]) for record in records] == [1, 1, 1]
-    assert "q_rank" not in metrics
-
-
-def test_q_rank_is_the_share_of_pairs_in_the_right_order(learner):
-    policy = learner.policy
-    policy.ranks = lambda batch: batch.response_ids[:, 0].float()  # by the id of the first token
-    tokenizer = policy.end_of_turn.tokenizer
-    low, high = sorted(("w1", "w2"), key=lambda word: tokenizer(word)["input_ids"][0])
-    pairs = [(high, low), (low, high), (high, high), (high, low)]
-    samples = [Sample(i, "w3 <EOU>", [chosen], {"rejected": other}) for i, (chosen, other) in enumerate(pairs)]
-    metrics, _ = numbers().of_evaluation(policy, samples, [talk_of_one_reply(sample, "w4") for sample in samples])
-    assert metrics["q_rank"] == (1 + 0 + 0.5 + 1) / 4
-
-
-def test_run_reports_them_and_the_report_shows_utterances(tmp_path):
-    assert train(tmp_path, walks_config(train_evaluation__max_eval_samples=6)) == 0
-    folder = run_folder(tmp_path)
-    lines = [json.loads(line) for line in (folder / "test_split_metrics.jsonl").read_text().splitlines()]
-    assert {"advantage", "kl_to_prior"} <= lines[-1]["metrics"].keys() and lines[-1]["metrics"]["kl_to_prior"] >= 0
-    assert "Utterances by advantage" in (folder / "report.html").read_text()

@@ -3,15 +3,18 @@
 import json
 from pathlib import Path
 
+import pytest
 import reward_models
 from page_client import Tab
 from page_process import page_of
 from runs import lines, make_config, run_folder, train
 
 from rl4dialog.cli import main
+from rl4dialog.core.features import features
 from rl4dialog.core.feedback import read_feedback, read_queue
 
 N = 8
+pytestmark = pytest.mark.skipif("feedback" not in features(), reason="selects and learns by the feature feedback")
 
 
 def test_rated_conversations_become_a_reward(tmp_path, capsys):

@@ -14,6 +14,8 @@ from rl4dialog.features.serving.chat import ChatAgent
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.text.prompts import encode_reply
 
+pytest.importorskip("rl4dialog.features.offline")  # whose policies these are
+
 PROMPT = "from j <EOU>"
 SHARED = {"alg__policy__args__critic": "shared", "alg__policy__args__target": "heads"}
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from collected import collected
+from feature_rows import rows_of_features
 from pydantic import TypeAdapter, ValidationError
 from rows import one_row, rows_of
 from runs import make_config
@@ -14,7 +15,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 from two_processes import in_two_processes
 
-from rl4dialog.algorithms.offline.bc import BC
 from rl4dialog.algorithms.on_policy import rollout_mixin
 from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO, Reinforce
 from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
@@ -27,7 +27,6 @@ from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.distributed import process_index
 from rl4dialog.rollouts.kl_controllers import KLController
 from rl4dialog.training.building.components import check_components
-from tests.offline import make_learner, make_log, marked_tokenizer
 
 DEVICE = TypeAdapter(OnPolicyArguments.__annotations__["device"], config={"arbitrary_types_allowed": True})
 
@@ -282,12 +281,8 @@ SCHEDULES = ({"start": 0.01}, {"start": 0.01, "end": 1e-3, "schedule": "cosine",
 @pytest.mark.parametrize("settings", SCHEDULES)
 @pytest.mark.parametrize(("n_iters", "is_start"), [(1, True), (3, False)])
 def test_the_only_iteration_of_a_run_has_the_start_of_its_schedules(settings, n_iters, is_start, tmp_path):
-    model = make_gpt2(marked_tokenizer())
-    algorithms = [
-        make_ppo(learning_rate=settings, n_epochs=1),
-        make_learner(BC, make_log(tmp_path, model), model, learning_rate=settings),
-    ]
-    for algorithm in algorithms:
+    others = [make(tmp_path, settings) for make in rows_of_features("WITH_LEARNING_RATE")]
+    for algorithm in (make_ppo(learning_rate=settings, n_epochs=1), *others):
         algorithm.learn(n_iters * algorithm.timesteps_per_iteration, log_interval=None)
         rate = algorithm.policy.optimizer.param_groups[0]["lr"]
         assert rate == pytest.approx(0.01 if is_start else settings.get("end", 0))

@@ -60,7 +60,6 @@ SEQ2SEQ = {"alg__policy__id": "seq2seq_lm_actor_critic_policy"}
 GRAPH = {"generation__backend": "graph"}
 RLOO = {"alg__id": "rloo", "env__n_envs": 4}
 RESET = {"alg__policy__args__reference": "reset", "alg__policy__args__reference_every": 2}
-BC = {"id": "bc", "policy": {"id": "causal_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-gpt2"}}}
 SECRET = {"alg__policy__args__critic_reads": "secret"}
 KEEPING = {"alg__policy__args__reference": "ema", "alg__policy__args__reference_decay": 1.0}
 # What loading notes, new runs refuse, the doctor warns of, or no command accepts.
@@ -97,7 +96,6 @@ MET = [
         "critic_lr_factor is not supported",
     ),
     (TEXT, "error", {**RLOO, **SECRET}, "critic_reads has no effect: alg.id: rloo has no critic"),
-    (TEXT, "error", {"alg": BC, **SECRET}, "critic_reads has no effect with alg"),
     (TALK, "error", {**SECRET, **HTTP}, "critic_reads is secret, but the partner 'http' has no secret"),
     (TALK, "error", {**SECRET, **partner("replay")}, "the partner 'replay' has no secret"),
     (TALK, "error", {**SECRET, **partner("self_play", learns="both")}, "learns: both is not supported with .*secret"),
@@ -236,7 +234,6 @@ def test_arguments_that_contradict_each_other_are_refused(base, overrides, messa
     [
         (TEXT, args(learning_rate=0.0), "learning_rate: input should be greater than 0"),
         (TEXT, args(learning_rate={"start": 11.0}), "learning_rate.start: input should be less than or equal to 10"),
-        (TEXT, {"alg": BC, **args(learning_rate=0)}, "learning_rate: input should be greater than 0"),
         (TEXT, args(n_epochs=20_000), "n_epochs: input should be less than or equal to 10000"),
         (TEXT, {"warm_start": {"n_epochs": 1e9}}, "warm_start.n_epochs: input should be less than or equal to 10000"),
         (TEXT, {"warm_start": {"learning_rate": 100.0}}, "warm_start.learning_rate: input should be less than or"),

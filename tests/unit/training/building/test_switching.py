@@ -126,7 +126,6 @@ def test_what_has_no_meaning_is_left_out_and_each_change_is_noted(tmp_path, befo
         (["alg.id=nlpo", "alg.policy.id=causal_lm_actor_critic_policy"], "nlpo does not support policy"),
         (["alg.id=grpo", "env.n_envs=1"], "n_generations is 4, which does not divide env.n_envs = 1"),
         (["alg.id=supervised"], "is for ppo; alg.id: supervised .* start from .*small_talk/gpt2_supervised.yml"),
-        (["alg.id=ilql"], "is for ppo; alg.id: ilql needs other keys, so start from .*random_walks/llama_ilql.yml"),
         *rows_of_features("SWITCHED"),
     ],
 )

@@ -6,12 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conversations import TEMPLATES, make_backend, make_format
-from guided_runs import walks_config
 from runs import make_config, run_folder, train
 from tiny import make_bart, make_gpt2, make_llama, make_t5, make_tokenizer
 from transformers import GenerationConfig
 
-from rl4dialog.core.config import OfflineConfig, parse_config
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
@@ -143,13 +142,6 @@ def test_dry_run_checks_training_arguments(tmp_path, capsys, training_args, code
     config["alg"]["training_args"] = {"num_train_epochs": 1, **training_args}
     assert train(tmp_path, config, "--dry_run") == code
     assert message in " ".join(capsys.readouterr().err.split())
-
-
-def test_offline_models_have_room_for_logged_replies_longer_than_generated_ones():
-    config = parse_config(walks_config(alg__policy__args__generation_kwargs={"max_new_tokens": 3}), "the test's config")
-    assert isinstance(config, OfflineConfig)
-    lengths = run_lengths(config, make_tokenizer(), Data({}, None))
-    assert (lengths.reply, lengths.target, lengths.room) == (3, 8, 8)
 
 
 def test_prompts_that_are_cut_are_counted_by_split(monkeypatch, caplog):

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from covering import quick
-from guided_runs import walks_config
 from rich.console import Console
 from runs import DENSE_REWARD, make_config
 from tiny import make_tokenizer
@@ -22,7 +21,6 @@ from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.chat_template import ChatTemplate, start_time
-from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.assembly import fill_cache
 from rl4dialog.training.doctor import examination, model_checks
 from rl4dialog.training.doctor.examination import CHECKS, examine, print_findings
@@ -78,7 +76,6 @@ def test_healthy_runs_pass(tmp_path, algorithm, capsys):
     assert set(bad) <= {"reply_ends", "references", "prompts", "held_out", "evaluations"}, bad
     skipped = {name for name, each in found.items() if each.level == "skip"}
     of_others = {"chat_template", "warm_start", "conversation"}
-    of_others |= {"logged_conversations", "logged_rewards", "prior_likelihood"}
     assert skipped == of_others | ({"learning_rate_zero"} if algorithm == "trpo" else set())
 
 
@@ -484,42 +481,3 @@ def test_metrics_of_conversations_are_not_measured_on_reference_replies(tmp_path
     assert (found.level, found.measured.startswith("1 scores of 4")) == ("pass", True), found
     with pytest.raises(NotApplicable, match="whole conversations"):
         CHECKS["metrics"](subject_of(tmp_path, train_evaluation__metrics=of_conversations))
-
-
-def of_walks(tmp_path, **overrides):
-    return Subject(parse_config(walks_config(**overrides), "test"), tmp_path)
-
-
-def test_run_on_a_log_passes_and_skips_what_it_has_not(tmp_path):
-    subject = of_walks(tmp_path, env__args__max_episode_length=12)
-    found = examine(subject, show_tracebacks=True)
-    assert list(found) == list(CHECKS)
-    # Few walks are possible, so that some are in two splits.
-    assert {name for name, each in found.items() if each.level not in ("pass", "skip")} <= {"held_out", "evaluations"}
-    assert found["reward"] == Finding("skip", "alg.id: ilql has no rollouts")
-    assert "returns from -10 to -" in found["logged_rewards"].measured
-    assert " nats per token of the agent" in found["prior_likelihood"].measured
-    n_agent = int(subject.log.n_tokens.sum())
-    prompts = [sample.prompt_or_input_text for sample in subject.data.samples("train")]
-    n_all = n_agent + sum(len(encode_prompt(subject.tokenizer, prompt, 100)) for prompt in prompts)
-    share = f"40 conversations, {n_agent:,} tokens of the agent ({n_agent / n_all:.0%} of all); 0.0% of the replies"
-    assert found["logged_conversations"].measured.startswith(share)
-
-
-def test_replies_that_lose_their_end_and_equal_returns_are_told(tmp_path):
-    found = CHECKS["logged_conversations"](of_walks(tmp_path, env__args__max_episode_length=4))
-    assert found.level == "warn" and "raise env.args.max_episode_length" in found.advice
-    reward = {"reward_fn": {"id": "regex", "args": {"pattern": "never said"}}, "alg__rewards": "reward_fn"}
-    with pytest.raises(DataError, match="nothing to learn from"):
-        CHECKS["logged_rewards"](of_walks(tmp_path, **reward))
-    imitating = {"alg__id": "bc", "alg__policy__id": "causal_lm_actor_critic_policy"}
-    of_ilql = ("alg__args__polyak_rate", "alg__policy__args__guidance", "alg__policy__args__init_value")
-    with pytest.raises(NotApplicable, match=r"alg\.id: bc needs no rewards"):
-        CHECKS["logged_rewards"](of_walks(tmp_path, **imitating, **dict.fromkeys(of_ilql)))
-
-
-@pytest.mark.parametrize(("trained", "weight", "level"), [(1, 0, "pass"), (0, 0, "warn"), (1, math.nan, "fail")])
-def test_model_that_does_not_know_the_replies_must_be_trained(tmp_path, trained, weight, level):
-    subject = of_walks(tmp_path, alg__policy__args__train_prior=bool(trained))
-    subject.initial_model.get_input_embeddings().weight.data += weight
-    assert CHECKS["prior_likelihood"](subject).level == level

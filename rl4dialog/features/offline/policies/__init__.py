@@ -1,0 +1,1 @@
+"""Language models that values guide."""

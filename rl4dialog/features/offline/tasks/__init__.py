@@ -1,0 +1,1 @@
+"""Tasks with logged rewards and exact scores."""

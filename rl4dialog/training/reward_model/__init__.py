@@ -1,1 +1,0 @@
-"""Reward models: `alg.id: reward_model`."""
