@@ -12,8 +12,8 @@ import script
 import torch
 
 from benchmarks.turn_level import conversations_per_second
-from rl4dialog.core.config import TURN_GOALS, load_config
-from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
+from rl4dialog.core.config import load_config
+from rl4dialog.features.dialogue_acts.config import TURN_GOALS, TurnLevelConfig
 
 
 def main() -> None:

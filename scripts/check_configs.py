@@ -35,7 +35,7 @@ from transformers import (
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.cli import main_of
-from rl4dialog.core.config import TURN_GOALS, TextConfig, kind_of, parse_config
+from rl4dialog.core.config import TextConfig, kind_of, parse_config
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import expand_variants, load_yaml
@@ -106,9 +106,9 @@ def stand_in_config(path: Path, folder: Path, outside: Outside, report: ConfigRe
             config = _with_generated_ratings(config)
         elif issubclass(kind_of(config), TextConfig):
             config = outside.replace(config, folder / "data", report.stand_ins)
-        if (config.get("env") or {}).get("id") == TURN_GOALS:
+        else:
             for key, id in (("speaker", "scripted"), ("partner", "facts")):
-                if "model_name" in config[key].get("args", {}):
+                if "model_name" in config.get(key, {}).get("args", {}):
                     report.stand_ins.append(config[key]["id"])
                     config[key] = {"id": id}
         if "path" in config.get("task", {}).get("args", {}) and config["task"]["id"] == "camrest":

@@ -40,6 +40,16 @@ def is_of(file: str, names: Collection[str]) -> bool:
     return found or any(is_of(f"benchmarks/{each}.py", names) for each in of_benchmarks)
 
 
+def rest_of(page: Path, folder: str, removed: Collection[str]) -> str:
+    """Text of a page without lines that name what was removed, and without links there, whose texts stay."""
+
+    def unlinked(link: re.Match[str]) -> str:
+        return link[1] if os.path.normpath(f"{folder}/{link[2]}") in removed else link[0]
+
+    text = re.sub(r"\[([^\]]*)\]\(([^)#\s]+)[^)]*\)", unlinked, page.read_text(encoding="utf-8"))
+    return "".join(line for line in text.splitlines(keepends=True) if not any(each in line for each in removed))
+
+
 def copy_without(name: str, output: Path) -> None:
     """Copy what is tracked, and what is new, to an empty folder, with generated pages of what is left.
 
@@ -57,6 +67,8 @@ def copy_without(name: str, output: Path) -> None:
         removed |= {f"task_configs/{config}" for config in feature.configs}
         pages |= {*feature.pages}
     removed |= {f"docs/{page}" for page in pages}
+    for text in [(ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages]:
+        removed |= {f"docs/examples/{shown}" for shown in re.findall(r"<!-- from examples/(\w+\.py)", text)}
     listing = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
     listed = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
     files = [file for file in listed if file and (ROOT / file).is_file()]
@@ -65,9 +77,13 @@ def copy_without(name: str, output: Path) -> None:
         if not any(file == each or file.startswith(f"{each}/") for each in removed):
             (output / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / file, output / file)
-    contents = output / "mkdocs.yml"
-    lines = contents.read_text(encoding="utf-8").splitlines(keepends=True)
-    contents.write_text("".join(line for line in lines if not any(page in line for page in pages)), encoding="utf-8")
+    for page in [output / "README.md", *(output / "docs").rglob("*.md")]:
+        rest = rest_of(page, str(page.parent.relative_to(output)), removed)
+        page.write_text(rest, encoding="utf-8")
+    for name, words in (("mkdocs.yml", pages), ("pyproject.toml", {f"features/{each}/" for each in needing})):
+        lines = (output / name).read_text(encoding="utf-8").splitlines(keepends=True)
+        rest = "".join(line for line in lines if not any(word in line for word in words))
+        (output / name).write_text(rest, encoding="utf-8")
     expected = output / "task_configs" / "expected.yml"
     rows = re.split(r"^(?=\S)", expected.read_text(encoding="utf-8"), flags=re.MULTILINE)
     gone = tuple(each.removeprefix("task_configs/") for each in removed if each.startswith("task_configs/"))

@@ -1,10 +1,15 @@
-"""Rows that features add to tables of tests about all components, from ``tests/features/<name>/rows.py``."""
+"""Rows that features add to tables of tests about all components, from ``tests/features/<name>/rows.py``.
+
+With this module, the helpers beside them can be imported.
+"""
 
 import functools
 import importlib.util
+import sys
 from pathlib import Path
 
 FEATURES = Path(__file__).parent / "features"
+sys.path.extend(map(str, sorted(FEATURES.glob("*/"))))
 
 
 @functools.cache

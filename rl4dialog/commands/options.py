@@ -160,9 +160,8 @@ MODEL = (
 )
 POLICY = option(
     "--policy",
-    "policy of the environment instead of a trained one, with --run or --config_path: rule in dialogue_acts, "
-    "the others in turn_goals",
-    choices=("rule", "random", "round_robin", "best_order"),
+    "policy of the environment, such as rule or random, instead of a trained one, with --run or --config_path",
+    metavar="NAME",
 )
 
 
@@ -225,7 +224,9 @@ def _language_model(args: Namespace, config: RunConfig) -> LoadedPolicy:
     from rl4dialog.inference.loading import LoadedPolicy, load_run
 
     if vars(args).get("policy") is not None:
-        raise ConfigError("--policy is for environments that have a policy of their own: dialogue_acts, turn_goals")
+        raise ConfigError(
+            f"--policy is for environments with policies of their own, not for a run with {config.selection}"
+        )
     if args.run_path is not None:
         return load_run(config, Path(args.run_path).expanduser(), args.checkpoint)
     if args.model is None:

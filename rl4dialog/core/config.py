@@ -43,8 +43,6 @@ from rl4dialog.core.run_format import config_of, naming_writer
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml, shipped_path
 
-TURN_GOALS = "turn_goals"
-"""Id of the environment whose agent chooses a goal for each of its turns."""
 DEFAULT_REPLY_LENGTH = 32
 """Maximum number of tokens per evaluation reply for a run without ``env``, if the config sets none."""
 
@@ -238,6 +236,7 @@ class OnPolicyConfig(PolicyRunConfig):
     check = "rl4dialog.training.building.components:check_on_policy"
     plan = "rl4dialog.training.plan:on_policy_rows"
     shipped = "small_talk/gpt2_{id}"
+    similar = "small_talk/gpt2_ppo"
     algorithms = "rl4dialog.catalog:AlgorithmRegistry"
     build = "rl4dialog.training.building.algorithm:build_algorithm"
     has_rollouts = True
@@ -331,16 +330,17 @@ def start_from(id: str) -> str:
     candidates = [
         kind.shipped.format(id=id) for kind in kinds() if own in (None, kind) and (own or "{" in kind.shipped)
     ]
+    candidates += [kind.similar for kind in reversed(kinds()) if kind.similar]
     paths = (Path(f"task_configs/{each}.yml") for each in candidates)
-    return f"start from {next((p for p in paths if shipped_path(p).exists()), 'task_configs/cart_pole/ppo.yml')}"
+    return f"start from {next(path for path in paths if shipped_path(path).exists())}"
 
 
 def text_config(config: RunConfig) -> TextConfig:
     """The config, if the run trains a language model; otherwise an error."""
     if isinstance(config, TextConfig):
         return config
-    what = "trains no language model, which is needed here"
-    raise ConfigError(f"a run with {config.selection} {what}; {config.instead}")
+    what = f"a run with {config.selection} trains no language model, which is needed here"
+    raise ConfigError("; ".join(filter(None, (what, config.instead))))
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
@@ -377,9 +377,8 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
             cure = "docs/coming_from/openrl.md has a config for its dialogue task, and what each key is called here"
             raise ConfigError(f"{problem}; {cure}") from error
         problems = [_describe(problem, config) for problem in error.errors()]
-        of_text = {"tokenizer"} if id_of(config, "env") == TURN_GOALS else {"tokenizer", "datapool"}
-        if not is_text(config) and of_text & config.keys():
-            problems.append(f"language models are trained with env.id: {TEXT_GENERATION}, the default")
+        if hint := kind_of(config).hint(config):
+            problems.append(hint)
         if id_of(config, "env") is None and not {"tokenizer", "datapool"} & config.keys():
             problems.append(f"env.id is missing too, which means {TEXT_GENERATION}")
         raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(problems))) from error

@@ -476,6 +476,8 @@ class RunConfig(OfAKind):
     """Function that yields the rows of the plan, as ``"module:name"``."""
     shipped: ClassVar[str]
     """A shipped config of this kind, in which ``{id}`` is an algorithm."""
+    similar: ClassVar[str] = ""
+    """The one for algorithms without a config of their own."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
     can_talk: ClassVar[bool] = True
@@ -532,6 +534,11 @@ class RunConfig(OfAKind):
     def selection(self) -> str | None:
         """The key that selected this kind, with its value."""
         return self.selected_by({"alg": {"id": self.alg.id}, "env": {"id": getattr(self.env, "id", None)}})
+
+    @classmethod
+    def hint(cls, given: Mapping[str, Any]) -> str:
+        """What a config as written, which is not valid, may need instead."""
+        return ""
 
     @property
     def instead(self) -> str:

@@ -14,8 +14,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.pretrained import has_random_weights
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName
-from rl4dialog.data.dialogue_text import with_goal
-from rl4dialog.envs.conversation import OutsidePartner, PartnersSide, first_prompts
+from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.policies.answering import (
     answer_lengths,
     answer_settings,
@@ -24,7 +23,6 @@ from rl4dialog.policies.answering import (
     sampled_answers,
 )
 from rl4dialog.policies.models import embedding_rows, load_language_model, named_model_positions
-from rl4dialog.tasks.turn_goals import GoalTurn, Speaker
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer
@@ -89,34 +87,3 @@ class LanguageModelPartner(PartnerService):
 
     def remembering_prompts(self) -> AbstractContextManager[None]:
         return self._policy.remembering_prompts()
-
-
-class LanguageModelSpeaker(LanguageModelPartner, Speaker):
-    """A frozen language model, which reads the goal after its persona, and speaks in all conversations in one batch.
-
-    Args:
-        model_name: Folder or hub id of the model, such as ``model/`` of a supervised run on ``get_acquainted`` with
-            ``goals_in_prompt``.
-    """
-
-    _who, _length_key = "speaker 'lm'", "env.args.max_utterance_length"
-
-    def __init__(
-        self,
-        model_name: str,
-        tokenizer_name: str | None = None,
-        architecture: Literal["causal", "seq2seq"] = "causal",
-        format: FormatName = "eou",
-        generation_kwargs: dict[str, Any] | None = None,
-        max_prompt_length: Count = 192,
-        max_length: Count = 32,
-    ) -> None:
-        lengths = max_prompt_length, max_length
-        super().__init__(model_name, tokenizer_name, architecture, format, "persona", generation_kwargs, *lengths)
-
-    def speak(self, turns: Sequence[GoalTurn]) -> list[str]:
-        side = self.side
-        personas = [with_goal(turn.meta_info.get("persona", ()), turn.goal.name) for turn in turns]
-        read = [(turn.history, {"persona": text}) for turn, text in zip(turns, personas, strict=True)]
-        answers = self.answers(first_prompts(side, read))
-        return [PartnersSide(side).said(ids or ()) for ids in answers]

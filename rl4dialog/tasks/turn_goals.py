@@ -1,15 +1,13 @@
-"""Goals of single turns, such as asking about pets, which goal a reply has, and who speaks to reach one."""
+"""Goals of single turns, such as asking about pets, and which goal a reply has."""
 
 from __future__ import annotations
 
 import functools
-import random
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired
+from typing import Annotated, NotRequired
 
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
@@ -97,38 +95,3 @@ def follows(text: str, goal: TurnGoal, goals: Sequence[TurnGoal]) -> bool:
     """Whether a reply has this goal. A goal without words is followed by a reply without those of any other goal."""
     found = said_goal(text, goals)
     return found is None if not goal.content else found == goal
-
-
-class GoalTurn(NamedTuple):
-    """A turn that is to be spoken."""
-
-    goal: TurnGoal  # its goal
-    history: list[str]  # all utterances so far; the last one is the partner's
-    meta_info: dict[str, Any]  # the sample's ``meta_data``
-    seed: int  # seed of the turn
-
-
-class Speaker(ABC):
-    """Puts goals into words, for many conversations at once. It is not trained."""
-
-    def check(self, goals: Sequence[TurnGoal]) -> None:  # noqa: B027 (a language model reads any name)
-        """Raise a `ConfigError` if it cannot speak to reach these goals."""
-
-    @abstractmethod
-    def speak(self, turns: Sequence[GoalTurn]) -> list[str]:
-        """Return one utterance for each turn."""
-
-
-class ScriptedSpeaker(Speaker):
-    """Says one of the goal's questions, at random."""
-
-    def check(self, goals: Sequence[TurnGoal]) -> None:
-        for goal in goals:
-            if not goal.questions:
-                cure = "add questions: [...] to it in env.args.goals"
-                raise ConfigError(
-                    f"speaker 'scripted' says the questions of a goal, and {goal.name!r} has none; {cure}"
-                )
-
-    def speak(self, turns: Sequence[GoalTurn]) -> list[str]:
-        return [random.Random(turn.seed).choice(turn.goal.questions) for turn in turns]

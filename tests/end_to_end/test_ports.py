@@ -1,18 +1,11 @@
-"""A typical script of each of five systems, as its users write it, runs here with at most five changed lines.
+"""A typical script of each of three systems, as its users write it, runs here with at most five changed lines.
 
 A port drops lines that have nothing to do here; lines that it does not share with the original count as changed.
 """
 
-import shlex
-import textwrap
-
 import pytest
-from feature_rows import rows_of_features
+from ports import assert_few_lines_changed, run_python
 from runs import CONFIG, DENSE_REWARD, changed, lines, write_config, write_dialogues
-
-from rl4dialog import cli
-
-MOST = 5
 
 # What a script and its port share
 THEIR_CLASSES = """
@@ -102,69 +95,10 @@ OPENRL_PORT = (
     + THEIR_CHAT
 )
 
-CONVOGYM = """
-    from convogym.decoders import model, tokenizer
-    from convogym.environments import Env
-    from convogym.gyms import RLGym
-    from convogym.policies import DQNPolicy
-    from convogym.rewards import Reward
-    from convogym.states import BaseStateEstimator
-
-    goals = ["ask about pets.", "talk about music.", "ask about hobbies."]
-    state_estimator = BaseStateEstimator(model=model, tokenizer=tokenizer)
-    gym = RLGym(
-        model=model, tokenizer=tokenizer, policy=DQNPolicy(action_space=goals), env=Env(state_estimator),
-        reward_obj=Reward(state_estimator), length=3,
-    )
-    gym.sim_convos(num_convos=8, training=True)
-"""
-CONVOGYM_PORT = """
-    from rl4dialog import train
-
-    goals = ["ask about pets.", "talk about music.", "ask about hobbies."]
-    changes = {"env.args.goals": goals, "env.args.max_turns": 3, "env.n_envs": 4, "train_evaluation.n_iters": 2}
-    few = {"datapool.args": {"n_train": 40, "n_val": 4, "n_test": 4}, "train_evaluation.n_eval_episodes": 4}
-    early = {"alg.args.learning_starts": 8, "alg.args.target_update_interval": 8}
-    policy = train("task_configs/get_acquainted/turn_goals_dqn.yml", changes | few | early, "policy")
-"""
-
-# The README names scripts and their flags.
-CONVLAB2 = """
-    cd convlab2/policy
-    python mle/multiwoz/train.py
-    python ppo/train.py --load_path mle/multiwoz/save/best_mle --batchsz 64 --epoch 2 --process_num 2
-    python evaluate.py --model_name PPO --load_path ppo/save/2_ppo
-"""
-CONVLAB2_PORT = """
-    rl4dialog train --config_path task_configs/town_guide/bc.yml --experiment_name mle FEW
-    rl4dialog train --config_path task_configs/town_guide/ppo.yml --experiment_name ppo --set alg.args.n_steps=32 FEW
-    rl4dialog evaluate --run rl4dialog_exps/ppo --output_path evaluated
-"""
-
-PORTS = rows_of_features("PORTS")
-"""Commands of other systems, and ours."""
-SHORTER = {
-    "FEW": "--set env.n_envs=2 train_evaluation.n_iters=2 train_evaluation.n_eval_episodes=4 task.args={}",
-    "GAMES": "--set datapool.args.n_train=40 datapool.args.n_val=4 datapool.args.n_test=4 warm_start.n_epochs=1 "
-    "alg.args.n_steps=256 alg.args.batch_size=128 train_evaluation.n_iters=1 train_evaluation.eval_every=1",
-}
-
 
 def config_of(folder, **overrides):
     data = {"datapool.args.path": str(write_dialogues(folder / "dialogues")), "train_evaluation.n_iters": 1}
     return write_config(folder, changed(CONFIG, data | overrides))
-
-
-def changed_lines(original, port):
-    known = {line.strip() for line in original.splitlines()}
-    return [line for line in port.splitlines() if line.strip() and line.strip() not in known]
-
-
-def run_python(port, monkeypatch, folder):
-    monkeypatch.chdir(folder)
-    found = {}
-    exec(textwrap.dedent(port), found)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -172,14 +106,11 @@ def run_python(port, monkeypatch, folder):
     [
         (RL4LMS, RL4LMS_PORT),
         (OPENRL, OPENRL_PORT),
-        (CONVOGYM, CONVOGYM_PORT),
-        (CONVLAB2, CONVLAB2_PORT),
-        *PORTS.values(),
     ],
-    ids=["rl4lms", "openrl", "convogym", "convlab2", *PORTS],
+    ids=["rl4lms", "openrl"],
 )
 def test_port_changes_few_lines(original, port):
-    assert 0 < len(changed_lines(original, port)) <= MOST
+    assert_few_lines_changed(original, port)
 
 
 def test_script_of_rl4lms_trains_with_its_own_reward_and_metric(tmp_path, monkeypatch):
@@ -194,19 +125,3 @@ def test_script_of_rl4lms_trains_with_its_own_reward_and_metric(tmp_path, monkey
 def test_script_of_openrl_trains_and_chats(tmp_path, monkeypatch):
     config_of(tmp_path, reward_fn=DENSE_REWARD)
     assert run_python(OPENRL_PORT, monkeypatch, tmp_path)["history"][0] == "i like tea .", "after the reset"
-
-
-def test_script_of_convogym_learns_goals(tmp_path, monkeypatch):
-    policy = run_python(CONVOGYM_PORT, monkeypatch, tmp_path)["policy"]
-    assert policy.action_space.n == 3 and len(lines(tmp_path / "policy" / "training_info.jsonl")) == 2
-
-
-@pytest.mark.parametrize("port", [CONVLAB2_PORT, *(port for _, port in PORTS.values())], ids=["convlab2", *PORTS])
-def test_commands_train_and_evaluate(tmp_path, monkeypatch, port):
-    monkeypatch.chdir(tmp_path)
-    for line in port.split("\n"):
-        for name, flags in SHORTER.items():
-            line = line.replace(name, flags)
-        if words := shlex.split(line):
-            assert cli.main(words[1:]) == 0
-    assert (tmp_path / "evaluated" / "metrics.json").is_file()

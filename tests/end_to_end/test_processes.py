@@ -417,15 +417,6 @@ def test_a_killed_process_ends_the_run(tmp_path, changes):
     assert "Signal 9" in output or "lost another process" in output
 
 
-TURN_LEVEL = {
-    "env": {"id": "dialogue_acts"},
-    "task": {"id": "town_guide"},
-    "reward_fn": {"id": "task_reward"},
-    "alg": {"id": "ppo", "args": {"n_steps": 16}},
-    "train_evaluation": {"n_iters": 1},
-}
-
-
 @pytest.mark.parametrize(
     ("changes", "variables", "message"),
     [
@@ -433,12 +424,10 @@ TURN_LEVEL = {
         ({"alg__id": "trpo", "alg__args": {"n_steps": 16}}, FSDP, "alg.id: trpo is not supported with FSDP;"),
         ({"alg": supervised()}, FSDP, "alg.id: supervised is not supported with FSDP;"),
         ({"alg": supervised()}, DEEPSPEED, "select FSDP, as in task_configs/accelerate/fsdp.yml"),
-        (None, {}, "alg.id: ppo learns at turn level, in one process only, not in 2; set env.n_envs"),
     ],
 )
 def test_what_processes_cannot_do_is_refused(tmp_path, changes, variables, message):
-    config = make_config(tmp_path, **changes) if changes else TURN_LEVEL
-    processes = trained(tmp_path, config, 2, **variables)
+    processes = trained(tmp_path, make_config(tmp_path, **changes), 2, **variables)
     assert all(process.wait() != 0 for process in processes)
     assert message in processes[0].errors
 

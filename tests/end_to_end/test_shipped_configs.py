@@ -1,6 +1,5 @@
 """Every shipped config runs for one iteration, with a tiny model and a few samples in the original form of its data."""
 
-import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,11 +8,9 @@ import gguf_models
 import pytest
 from feature_rows import rows_of_features
 from gguf_file import write_llama
-from multiwoz_files import write_multiwoz
 from runs import lines, trained_run
 from stand_in_data import write_original
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
-from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.config import OnPolicyConfig, TextConfig, kind_of
 from rl4dialog.core.yaml_loader import load_yaml
@@ -31,10 +28,10 @@ FEW_SAMPLES = {
     "random_numbers": {"n_samples": 8},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
     "table_booking": {"n_train": 12, "n_val": 6, "n_test": 6},
-    "task_dialogues": {"n_test": 4},
     "text_arena": {"n_train": 12, "n_val": 6, "n_test": 6},
     "wordle": {"n_train": 12, "n_val": 6, "n_test": 6},
     **{id: {"n_train": 12, "n_val": 6, "n_test": 6} for id in rows_of_features("GENERATED_POOLS")},
+    **rows_of_features("FEW_SAMPLES"),
 }
 OWN_DATA = FEW_SAMPLES.keys() - {"daily_dialog"}
 
@@ -53,18 +50,6 @@ def tiny_model(name, folder):
     return "builtin/tiny-llama" if name == "stories15m" else f"builtin/tiny-{name}"
 
 
-def make_turn_goals_smaller(config, folder):
-    """Few samples and goals, and a tiny model in a folder for both sides."""
-    config["datapool"]["args"] = FEW_SAMPLES["get_acquainted"]
-    config["env"]["args"]["goals"] = ["pet", "work"]
-    tokenizer = make_tokenizer(marker="<EOU>")
-    tokenizer.save_pretrained(folder)
-    make_gpt2(tokenizer, n_positions=256).save_pretrained(folder)
-    for side in ("speaker", "partner"):
-        if "model_name" in config[side].get("args", {}):
-            config[side]["args"]["model_name"] = str(folder)
-
-
 def smaller(config, path, data, outside):
     """A shipped config with a tiny model, few samples and short texts; ``outside`` replaces arguments by id."""
     if config["alg"]["id"] == "reward_model":
@@ -72,20 +57,9 @@ def smaller(config, path, data, outside):
         config["datapool"]["args"] = {"dataset": "small_talk", "max_size": 8, **unit}
         config["alg"]["training_args"].update(max_steps=2, per_device_train_batch_size=2)
         return config
-    if "path" in config.get("task", {}).get("args", {}):
-        is_multiwoz = config["task"]["id"] == "multiwoz"
-        write = write_multiwoz if is_multiwoz else functools.partial(write_original, "camrest")
-        config["task"]["args"]["path"] = str(write(data))
+    for make_smaller in rows_of_features("SMALLER_CONFIGS"):
+        make_smaller(config, data)
     if not issubclass(kind_of(config), TextConfig):
-        config["train_evaluation"].update(n_iters=1, n_eval_episodes=2)
-        # Less than the one iteration.
-        starts = {"learning_starts": 0, "target_update_interval": 64, "estimator_warmup_iters": 0}
-        args = config["alg"].get("args", {})
-        args.update({name: value for name, value in starts.items() if name in args})
-        if config["env"]["id"] == "turn_goals":
-            make_turn_goals_smaller(config, data)
-        if config.get("warm_start", {}).get("id") == "replay":
-            config["warm_start"]["args"]["n_turns"] = 32
         return config
     model_name = tiny_model(path.stem.split("_")[0], data)
     config["tokenizer"] = {"model_name": model_name, "vocab_size": 300}

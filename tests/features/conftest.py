@@ -1,5 +1,6 @@
 """Stand-ins for what comes from outside."""
 
+import feature_rows  # noqa: F401 (helpers of the features)
 from stand_ins import (  # noqa: F401 (fixtures)
     bert_config,
     bert_folder,

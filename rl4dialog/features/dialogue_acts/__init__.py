@@ -20,6 +20,8 @@ FEATURE = Feature(
         "rl4dialog.envs.dialogue_acts": f"{__name__}.tasks.environment",
         "rl4dialog.envs.gym_wrappers": f"{__name__}.gym_wrappers",
         "rl4dialog.inference.turn_level_agent": f"{__name__}.agent",
+        "rl4dialog.rollouts.turn_goals.estimators": f"{__name__}.turn_goals.estimators",
+        "rl4dialog.rollouts.turn_goals.vec_env": f"{__name__}.turn_goals.vec_env",
         "rl4dialog.serving.task_chat": f"{__name__}.task_chat",
         "rl4dialog.tasks.camrest": f"{__name__}.tasks.camrest",
         "rl4dialog.tasks.multiwoz": f"{__name__}.tasks.multiwoz",
@@ -34,5 +36,8 @@ FEATURE = Feature(
         *("get_acquainted/turn_goals_dqn.yml", "get_acquainted/turn_goals_lm_dqn.yml"),
     ),
     recommended={"town_guide/ppo.yml": "an agent for a task, with a simulated user"},
-    page="dialogue_acts.md",
+    page=(
+        *("dialogue_acts.md", "environments.md", "tasks_in_words.md", "families/turns.md"),
+        "coming_from/convlab2.md",
+    ),
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from rl4dialog import catalog
-from rl4dialog.core.config import TURN_GOALS
-from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
+from rl4dialog.features.dialogue_acts.config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.tasks.turn_goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.settings import Row, Settings
 

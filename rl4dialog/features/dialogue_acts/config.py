@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from rl4dialog.core.config import is_text
 from rl4dialog.core.config_blocks import (
+    TEXT_GENERATION,
     AlgConfig,
     ComponentConfig,
     EnvironmentsConfig,
@@ -16,6 +17,9 @@ from rl4dialog.core.config_blocks import (
     TrainEvaluationConfig,
     id_of,
 )
+
+TURN_GOALS = "turn_goals"
+"""Id of the environment whose agent chooses a goal for each of its turns."""
 
 
 class TurnLevelAlgConfig(AlgConfig):
@@ -54,6 +58,7 @@ class TurnLevelConfig(RunConfig):
     check = "rl4dialog.features.dialogue_acts.environments:check_turn_level"
     plan = "rl4dialog.features.dialogue_acts.environments:turn_level_rows"
     shipped = "town_guide/{id}"
+    similar = "cart_pole/ppo"
     has_rollouts = True
     not_logged = ("log_infos", "info_fns", "conversations")
     agent = "rl4dialog.features.dialogue_acts.agent:chosen_agent"
@@ -94,6 +99,11 @@ class TurnLevelConfig(RunConfig):
     @classmethod
     def selected_by(cls, given: Mapping[str, Any]) -> str | None:
         return f"env.id: {id_of(given, 'env')}"
+
+    @classmethod
+    def hint(cls, given: Mapping[str, Any]) -> str:
+        of_text = {"tokenizer"} if id_of(given, "env") == TURN_GOALS else {"tokenizer", "datapool"}
+        return f"language models are trained with env.id: {TEXT_GENERATION}, the default" if of_text & {*given} else ""
 
     @property
     def instead(self) -> str:

@@ -16,16 +16,15 @@ from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog import catalog
-from rl4dialog.core.config import TURN_GOALS
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, RL4DialogError, raised
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.registry import Registry
 from rl4dialog.data.pool import SPLITS, Data
 from rl4dialog.envs.vectorize import vectorize, worker_count
-from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
+from rl4dialog.features.dialogue_acts.config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.features.dialogue_acts.gym_wrappers import NumberedEpisodes, make_resumable
-from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
+from rl4dialog.features.dialogue_acts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.scores.persona_ranking import PersonaRanking
 from rl4dialog.tasks.turn_goals import chosen_goals
 from rl4dialog.training.building.conversations import check_partners_data, resolve_partner

@@ -33,8 +33,8 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.features.dialogue_acts import environments, policies
 from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
+from rl4dialog.features.dialogue_acts.turn_goals.vec_env import PLAYERS, TurnGoalVecEnv
 from rl4dialog.policies import saving
-from rl4dialog.rollouts.turn_goals.vec_env import PLAYERS, TurnGoalVecEnv
 from rl4dialog.runs.progress import Progress, say
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.runs.tracking import Tracker

@@ -6,6 +6,7 @@ import pytest
 from multiwoz_files import write_multiwoz
 from stand_in_data import write_original
 
+from rl4dialog.core.config import is_text
 from rl4dialog.core.registry import import_object
 
 
@@ -28,6 +29,8 @@ def talk_about_a_goal(tab):
     tab.wait_for(lambda: "Success: the goal is reached." in tab.one("#chat-0").text, "success")
 
 
+SYSTEMS = ["convlab2"]
+HARMLESS_ARGUMENTS = ["algorithm", "blocks", "ent_coef", "net_arch", "target_entropy"]
 USED_PAGES = [(task_page, talk_about_a_goal)]
 LABELLED_PAGES = [(task_page, 3)]
 POOLS_WITHOUT_FILES = {"task_dialogues": {}}
@@ -47,6 +50,41 @@ TASK_FILES = [
     ),
 ]
 
+
+def make_smaller(config, folder):
+    """Make a shipped config smaller: few samples, turns and episodes, and tiny models in a folder."""
+    if "path" in config.get("task", {}).get("args", {}):
+        is_multiwoz = config["task"]["id"] == "multiwoz"
+        write = write_multiwoz if is_multiwoz else functools.partial(write_original, "camrest")
+        config["task"]["args"]["path"] = str(write(folder))
+    if is_text(config):
+        return
+    config["train_evaluation"].update(n_iters=1, n_eval_episodes=2)
+    # Less than the one iteration.
+    starts = {"learning_starts": 0, "target_update_interval": 64, "estimator_warmup_iters": 0}
+    args = config["alg"].get("args", {})
+    args.update({name: value for name, value in starts.items() if name in args})
+    if config["env"]["id"] == "turn_goals":
+        config["datapool"]["args"] = {"n_train": 24, "n_val": 6, "n_test": 6}
+        config["env"]["args"]["goals"] = ["pet", "work"]
+        for side in ("speaker", "partner"):
+            if "model_name" in config[side].get("args", {}):
+                config[side]["args"]["model_name"] = tiny_model(folder)
+    if config.get("warm_start", {}).get("id") == "replay":
+        config["warm_start"]["args"]["n_turns"] = 32
+
+
+def tiny_model(folder):
+    from tiny import make_gpt2, make_tokenizer
+
+    tokenizer = make_tokenizer(marker="<EOU>")
+    tokenizer.save_pretrained(folder)
+    make_gpt2(tokenizer, n_positions=256).save_pretrained(folder)
+    return str(folder)
+
+
+FEW_SAMPLES = {"task_dialogues": {"n_test": 4}}
+SMALLER_CONFIGS = [make_smaller]
 CART_POLE = {
     "env": {"id": "CartPole-v1", "n_envs": 4},
     "alg": {"id": "dqn", "args": {"learning_starts": 16, "train_freq": 8, "target_update_interval": 8}},

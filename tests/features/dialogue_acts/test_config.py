@@ -1,6 +1,7 @@
 """Configs of turn-level runs."""
 
 import pytest
+from pages import yaml_of
 
 from rl4dialog.core import config
 from rl4dialog.core.config import parse_config, text_config
@@ -26,6 +27,11 @@ def test_kind_follows_from_the_environment():
     check_components(config)
     with pytest.raises(ConfigError, match=r"a run with env\.id: CartPole-v1 trains no language model"):
         text_config(config)
+
+
+def test_config_by_example_is_valid():
+    page = "docs/coming_from/convlab2.md"
+    check_components(parse_config(yaml_of(page, "task:"), page))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from rl4dialog.core.errors import ModelError
 from rl4dialog.features.dialogue_acts.environments import build_turn_level_algorithm
 from rl4dialog.features.dialogue_acts.trainee import capture_state, restore_state, save_state
 from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.doctor.examination import examine
+from rl4dialog.training.doctor.subject import Subject
 
 
 def dqn(net_arch=8):
@@ -98,3 +100,11 @@ def test_images_are_restored_as_the_algorithm_sees_them(tmp_path, monkeypatch):
     other = ppo_on_pictures()
     restore_state(other, saved(algorithm, tmp_path))
     assert other._last_obs.shape == (2, 3, 36, 36) and np.array_equal(other._last_obs, algorithm._last_obs)
+
+
+def test_doctor_checks_the_settings_and_nothing_else(tmp_path):
+    config = {"env": {"id": "CartPole-v1"}, "train_evaluation": {"n_iters": 2}}
+    config["alg"] = {"id": "dqn", "args": {"learning_starts": 1000}}
+    found = examine(Subject(parse_config(config, "test"), tmp_path))
+    assert found.pop("settings").level == "fail"
+    assert {each.level for each in found.values()} == {"skip"}

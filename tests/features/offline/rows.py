@@ -30,16 +30,3 @@ MEANINGLESS_NUMBERS = [
 SWITCHED = [
     (["alg.id=ilql"], "is for ppo; alg.id: ilql needs other keys, so start from .*random_walks/llama_ilql.yml"),
 ]
-
-ILQL = """
-    cd scripts/train/wordle
-    python train_bc.py train.bsize=64
-    python train_iql.py train.bsize=64 model.alpha=0.005 model.tau=0.8
-    python ../../eval/wordle/eval_policy.py
-"""
-ILQL_PORT = """
-    rl4dialog train --config_path task_configs/wordle/llama_bc.yml --experiment_name bc GAMES
-    rl4dialog train --config_path task_configs/wordle/llama_ilql.yml --experiment_name ilql --set alg.args.tau=0.8 GAMES
-    rl4dialog evaluate --run rl4dialog_exps/ilql --output_path evaluated
-"""
-PORTS = {"ilql": (ILQL, ILQL_PORT)}

@@ -5,11 +5,12 @@ from collections import Counter
 
 import pytest
 import torch
+from feature_rows import rows_of_features
 from pages import ROOT, text_of, yaml_of
 
 from rl4dialog.functional.losses import ClipRange, clipped_surrogate, value_loss
 
-SYSTEMS = ("rl4lms", "openrl", "convogym", "convlab2", "ilql")
+SYSTEMS = ("rl4lms", "openrl", "convogym", "ilql", *rows_of_features("SYSTEMS"))
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

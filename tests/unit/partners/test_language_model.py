@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.partners.language_model import LanguageModelPartner, LanguageModelSpeaker
+from rl4dialog.partners.language_model import LanguageModelPartner
 from rl4dialog.rollouts.conversing import partner_answers
-from rl4dialog.tasks.turn_goals import GoalTurn, TurnGoal
 
 PROMPTS = {"prompt_ids": np.array([[1, 3, 4], [4, 5, 3]]), "prompt_mask": np.array([[0, 1, 1], [1, 1, 1]])}
 
@@ -46,30 +44,3 @@ def test_answers_end_at_the_shortest_limit(model, kwargs, longest):
 def test_what_a_partner_cannot_be(model, kwargs, message):
     with pytest.raises(ConfigError, match=message):
         LanguageModelPartner(**{"model_name": model, **kwargs})
-
-
-def test_utterance_depends_on_the_goal_and_not_on_other_conversations(model):
-    lengths = {"max_prompt_length": 40, "max_length": 6}
-    speaker = LanguageModelSpeaker(model, **lengths, generation_kwargs={"do_sample": False})
-    info = {"persona": ["w1 w2"]}
-    turns = [GoalTurn(TurnGoal(f"w{i}"), ["w5", "w6", "w7"][: 1 + 2 * (i % 2)], info, i) for i in range(8)]
-    together = speaker.speak(turns)
-    assert [speaker.speak([turn])[0] for turn in turns] == together
-    assert len(set(together)) > 1 and all(len(text.split()) <= 6 and "<EOU>" not in text for text in together)
-
-
-def test_samples_are_drawn_by_the_global_generator(model):
-    speaker = LanguageModelSpeaker(model, max_prompt_length=40, max_length=6)
-    turns = [GoalTurn(TurnGoal("w3"), ["w5"], {}, 0)] * 4
-    said = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        said.append(speaker.speak(turns))
-    assert said[0] == said[1] != said[2]
-
-
-def test_errors_name_the_speaker(model):
-    with pytest.raises(ConfigError, match="speaker 'lm' cannot be 'builtin/tiny-gpt2', which has random weights"):
-        LanguageModelSpeaker("builtin/tiny-gpt2")
-    with pytest.raises(ConfigError, match=r"speaker 'lm' answers .* positions; lower env.args.max_utterance_length"):
-        LanguageModelSpeaker(model, max_length=500)

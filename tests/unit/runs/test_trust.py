@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from feature_rows import rows_of_features
 from pydantic import BaseModel
 from transformers import TrainingArguments
 
@@ -115,16 +116,16 @@ _HARMLESS = {
         *("player", "expert", "suboptimal", "adversary", "first", "second"),
     ),
     "a choice among a few, or a number": (
-        *("agg", "apply_avg", "apply_best", "bins", "blocks", "device", "ensure_compatibility", "ent_coef", "op1"),
+        *("agg", "apply_avg", "apply_best", "bins", "device", "ensure_compatibility", "op1"),
         *("granularity", "guesses", "language", "learning_rate", "max_n", "memory", "model_type", "nli_labels", "op2"),
         *("optimizer_class", "prompt_truncation_side", "shaping_fn", "smooth_method", "source_language", "tokenize"),
-        *("target_entropy", "target_language", "clip", "lr_scheduler_type", "optim", "torch_compile_backend"),
+        *("target_language", "clip", "lr_scheduler_type", "optim", "torch_compile_backend"),
         *("torch_compile_mode", "logging_strategy", "log_level", "log_level_replica", "eval_strategy", "debug"),
         *("save_strategy", "ddp_backend", "fsdp", "dataloader_multiprocessing_context", "train_sampling_strategy"),
         *("include_for_metrics", "include_num_input_tokens_seen"),
     ),
     "a block, whose names are looked at": (
-        *("args", "callback", "compute_args", "end_when", "generation_kwargs", "guidance", "net_arch", "pools"),
+        *("args", "callback", "compute_args", "credit", "end_when", "generation_kwargs", "guidance", "pools"),
         *("info_fns", "players"),
         *("callbacks", "metrics", "optimizer_kwargs", "rewards", "settings", "weights", "training_args", "lora"),
         "accelerator_config",
@@ -132,9 +133,9 @@ _HARMLESS = {
         *("gradient_checkpointing_kwargs", "liger_kernel_config"),
     ),
     "an id of the catalog; env.id and imports are checked as code": ("id", "imports"),
-    "an argument of a call, or one that this toolkit ignores": ("text", "algorithm", "resume_from_checkpoint"),
+    "an argument of a call, or one that this toolkit ignores": ("text", "resume_from_checkpoint"),
 }
-_KNOWN = {name for names in _HARMLESS.values() for name in names}
+_KNOWN = {name for names in _HARMLESS.values() for name in names} | {*rows_of_features("HARMLESS_ARGUMENTS")}
 
 
 def _fields(block, seen):

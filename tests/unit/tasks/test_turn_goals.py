@@ -1,4 +1,4 @@
-"""Goals of turns, which one a reply has, and who speaks to reach one."""
+"""Goals of turns, and which one a reply has."""
 
 import pytest
 
@@ -70,16 +70,3 @@ def test_goals_of_a_config():
 def test_what_goals_cannot_be(chosen, message):
     with pytest.raises(ConfigError, match=message):
         MetricRegistry.get("goal_followed", {"goals": chosen})
-
-
-def test_scripted_speaker_says_each_of_its_questions():
-    goals, speaker = turn_goals.GOAL_SETS["get_acquainted"], turn_goals.ScriptedSpeaker()
-    turns = [turn_goals.GoalTurn(goal, ["hello ."], {}, seed) for goal in goals for seed in range(40)]
-    said = speaker.speak(turns)
-    assert set(said) == {question for goal in goals for question in goal.questions}
-    assert speaker.speak(turns) == said
-
-
-def test_goal_without_questions_is_refused():
-    with pytest.raises(ConfigError, match=r"speaker 'scripted' .* 'be kind' has none; add questions"):
-        turn_goals.ScriptedSpeaker().check([turn_goals.TurnGoal("be kind")])

@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from apart import launched
 from pages import EXAMPLES, yaml_of
-from runs import lines, module_run, run_folder, train, trained_run
+from runs import lines, module_run, run_folder, train, trained_run, write_config
 from safetensors.torch import load_file
 
 import rl4dialog
@@ -44,6 +45,13 @@ def test_custom_environment_of_the_page_is_learned(tmp_path):
         rl4dialog.load_agent(folder)
     policy = rl4dialog.load_agent(folder, checkpoint="best", trust=True)
     assert 0 <= policy.predict(np.ones(16, np.int8), deterministic=True)[0] < 16
+
+
+def test_run_in_several_processes_is_refused(tmp_path):
+    processes = launched(2, ["train", "--config_path", str(write_config(tmp_path, CART_POLE))], tmp_path / "by_2")
+    assert all(process.wait() != 0 for process in processes)
+    message = "alg.id: dqn learns at turn level, in one process only, not in 2; set env.n_envs"
+    assert message in processes[0].errors
 
 
 def test_files_are_those_of_any_run(run):

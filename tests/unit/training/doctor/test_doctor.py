@@ -138,14 +138,6 @@ def test_quick_examination_loads_no_model(tmp_path, monkeypatch):
     assert not any(each.level == "fail" for each in found.values())
 
 
-def test_run_without_a_language_model_has_its_settings_checked(tmp_path):
-    config = {"env": {"id": "CartPole-v1"}, "train_evaluation": {"n_iters": 2}}
-    config["alg"] = {"id": "dqn", "args": {"learning_starts": 1000}}
-    found = examine(Subject(parse_config(config, "test"), tmp_path))
-    assert found.pop("settings").level == "fail"
-    assert {each.level for each in found.values()} == {"skip"}
-
-
 # -- one by one --------------------------------------------------------------------------------------------------------
 
 

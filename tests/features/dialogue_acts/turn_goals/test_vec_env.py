@@ -10,12 +10,13 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply, Sample
+from rl4dialog.features.dialogue_acts.turn_goals.estimators import BagOfWords
+from rl4dialog.features.dialogue_acts.turn_goals.speakers import ScriptedSpeaker
+from rl4dialog.features.dialogue_acts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.partners.scripted import FactsPartner
-from rl4dialog.rollouts.turn_goals.estimators import BagOfWords
-from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.scores.persona_ranking import PersonaRankingReward
 from rl4dialog.tasks.get_acquainted import GetAcquainted
-from rl4dialog.tasks.turn_goals import GOAL_SETS, ScriptedSpeaker
+from rl4dialog.tasks.turn_goals import GOAL_SETS
 
 SAMPLES = [sample for sample, _ in GetAcquainted.prepare("train", n_train=60)]
 PERSONAS = [tuple((sample.meta_data or {})["partner_persona"]) for sample in SAMPLES]

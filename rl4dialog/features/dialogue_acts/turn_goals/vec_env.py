@@ -20,9 +20,10 @@ from rl4dialog.core.partner_replies import checked_reply
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, SPEAKERS, Dialogue, PartnerReply, Sample, Turn, given_turns
+from rl4dialog.features.dialogue_acts.turn_goals.estimators import StateEstimator
+from rl4dialog.features.dialogue_acts.turn_goals.speakers import GoalTurn, Speaker
 from rl4dialog.rollouts.conversing import partner_replies
-from rl4dialog.rollouts.turn_goals.estimators import StateEstimator
-from rl4dialog.tasks.turn_goals import GoalChoice, GoalTurn, Speaker, TurnGoal, chosen_goals, follows
+from rl4dialog.tasks.turn_goals import GoalChoice, TurnGoal, chosen_goals, follows
 
 
 def check_samples(samples: Sequence[Sample]) -> None:
