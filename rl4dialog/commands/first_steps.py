@@ -68,25 +68,28 @@ def _possible() -> str:
 
 
 @command(
-    option("--data", "table with prompts: a .csv, .tsv, .jsonl or .json file", type=Path),
+    option("--data", "table with prompts or dialogues: a .csv, .tsv, .jsonl, .json or .parquet file", type=Path),
     option("--recipe", "model and GPU, such as qwen3-1.7b-24gb, -8gb or -80gb", metavar="NAME"),
     option("--prompt", "column with the prompts (default: guessed)", metavar="COLUMN"),
     option("--reply", "column with reference replies (default: guessed)", metavar="COLUMN"),
+    option("--agent", "speaker of dialogues whose role the model takes (default: guessed)", metavar="NAME"),
     option("--model", "folder, hub id or built-in model (default: the recipe's, or builtin/smollm2-135m-instruct)"),
     option("--reward", "id of a reward (default: meteor, or a length without replies)", metavar="ID"),
     option("--output", "the config", type=Path, default=Path("config.yml")),
     flag("--overwrite", "replace an existing file"),
 )
 def init(args: Namespace) -> None:
-    from rl4dialog.training.new_config import CHAT_MODEL, config_text, read_table, recipe_text, write_config
+    from rl4dialog.data.guessed_columns import read_table
+    from rl4dialog.training.new_config import CHAT_MODEL, config_text, findings, recipe_text, write_config
 
     data, model, output = args.data, args.model, str(args.output)
     if data is None and args.recipe is None:
-        data = Path(_asked("Table with prompts (a .csv, .tsv, .jsonl or .json file)", "--data"))
+        data = Path(_asked("Table with prompts (a .csv, .tsv, .jsonl, .json or .parquet file)", "--data"))
         model = model or _asked(f"Model (Enter for {CHAT_MODEL})", "--model") or None
-    if data is None and (args.prompt or args.reply):
-        raise ConfigError("--prompt and --reply name columns of --data, which is missing")
-    table = None if data is None else read_table(data.expanduser(), args.prompt, args.reply)
+    if data is None and (args.prompt or args.reply or args.agent):
+        raise ConfigError("--prompt, --reply and --agent describe --data, which is missing")
+    ask = _answered if sys.stdin.isatty() else None
+    table = None if data is None else read_table(data.expanduser(), args.prompt, args.reply, args.agent, ask)
     if args.recipe is not None:
         text = recipe_text(args.recipe, output, table, model, args.reward)
     else:
@@ -96,12 +99,10 @@ def init(args: Namespace) -> None:
     if table is None:
         print(f"{args.output} is written, with the recipe's own data; --data replaces it.")
     else:
-        columns = ", ".join(f"{key}: {name}" for key, name in table.columns.items() if name is not None)
+        named = {key: ", ".join(name) if isinstance(name, list) else name for key, name in table.columns.items()}
+        columns = ", ".join(f"{key}: {name}" for key, name in named.items() if name is not None)
         print(f"{args.output} is written, with the columns {columns}{' (guessed)' if table.guessed else ''}.")
-        if table.unread:
-            print(f"Columns that it does not use: {', '.join(table.unread)}.")
-        if table.has_rewards:
-            print("It does not use the rewards of the log; docs/rated_logs.md shows how to learn from them.")
+        print("\n".join(findings(table, text, args.reward)).rstrip())
     config = f"--config_path {shlex.quote(output)}"
     print(f"Next:\n  rl4dialog doctor {config}\n  rl4dialog train {config} --experiment_name first")
 
@@ -110,6 +111,11 @@ def _asked(question: str, flag: str) -> str:
     if not sys.stdin.isatty():
         raise ConfigError(f"rl4dialog init needs {flag}, because there is no terminal to ask on")
     return input(f"{question}: ").strip()
+
+
+def _answered(question: str, likely: str | None) -> str | None:
+    answer = input(f"{question} (Enter for {likely or 'none'}): ").strip()
+    return answer or likely
 
 
 @command(

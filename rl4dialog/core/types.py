@@ -13,6 +13,8 @@ SPEAKERS = {PARTNER: "partner", AGENT: "agent"}
 LABELS = ("intent", "emotion")
 SYSTEM_KEY = "system_message"
 """Key of the meta data of a dialogue: the text before its first utterance, such as a persona."""
+MIN_SAMPLES = 50
+"""Fewer samples get no interval and no verdict: scores of samples can be skewed, and Student's t then covers less."""
 EndedBy = Literal["agent", "partner", "max_turns", "length"]
 
 

@@ -19,7 +19,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, 
 from rl4dialog.data.messages import EMPTY, UNREAD, Notes, log_notes, read_messages, render_messages, reply_numbers
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import ELSEWHERE, Row
-from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, split_reader
+from rl4dialog.data.splits import Copies, HeldOutShare, Said, SplitPath, file_readers, split_reader
 from rl4dialog.data.tables import dataset_split
 
 Turns = Literal["last", "all", "first"]
@@ -82,26 +82,38 @@ class Conversational(TextGenPool):
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
+
+        def said(row: Row) -> Said:
+            found = [(_text(prompt), reply) for _, prompt, reply, _ in _examples(row, turns, is_chat, Notes())]
+            prompts = [prompt for prompt, _ in found]
+            text = f"{prompts[-1]} {found[-1][1]}" if "messages" in row else prompts[-1] if found else ""
+            return Said(text, text, prompts)
+
+        copies, is_chat = Copies(said), format == "chat_template"
         if path is None:
-            rows = dataset_split(split, dataset_id, None, name, revision, splits, held_out_share, split_seed)
+            rows = dataset_split(split, dataset_id, None, name, revision, splits, held_out_share, split_seed, copies)()
         elif dataset_id is not None or name is not None or revision is not None or splits is not None:
             raise DataError("pass either path (files) or dataset_id with name, revision and splits (a hub dataset)")
         else:
-            rows = split_reader(split, file_readers(path), str(path), held_out_share, split_seed)()
+            readers = file_readers(path)
+            rows = split_reader(split, readers, str(path), held_out_share, split_seed, copies=copies)()
         notes = Notes()
 
-        def read() -> Iterator[Sample]:
+        def read() -> Iterator[tuple[Sample, str]]:
             for index, row in enumerate(rows):
-                for ending, prompt, reply, info in _examples(row, turns, format == "chat_template", notes):
+                for ending, prompt, reply, info in _examples(row, turns, is_chat, notes):
                     notes[EMPTY] += reply is not None and not reply.strip()
-                    if isinstance(prompt, str) and format == "chat_template":
+                    text = _text(prompt)
+                    if isinstance(prompt, str) and is_chat:
                         prompt = [{"role": "user", "content": prompt}]
                     if not isinstance(prompt, str):
                         prompt, info["history"] = render_messages(prompt, row, dialogue_format)
                     columns = {column: row[column] for column in meta_data_columns}
-                    yield Sample(f"{index}{ending}" if ending else index, prompt, [reply or ""], {**info, **columns})
+                    id = f"{index}{ending}" if ending else index
+                    yield Sample(id, prompt, [reply or ""], {**info, **columns}), text
 
-        samples = limit_samples(read(), max_size, "conversational", split, str(path or dataset_id))
+        kept = copies.kept([*itertools.islice(read(), max_size)], notes)
+        samples = limit_samples(kept, max_size, "conversational", split, str(path or dataset_id))
         log_notes(notes, f"{path or dataset_id}, {split}")
         pool = cls(samples)
         kinds = {"history" in (sample.meta_data or {}) for sample in samples}
@@ -116,6 +128,10 @@ class Conversational(TextGenPool):
         if kinds == {True}:
             pool.use_format(dialogue_format)
         return pool
+
+
+def _text(prompt: str | list[Message]) -> str:
+    return prompt if isinstance(prompt, str) else "\n".join(message["content"] for message in prompt)
 
 
 _Example = tuple[str, str | list[Message], str | None, dict[str, Any]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import Prompt, is_number
 from rl4dialog.data.dialogue_format import INSTRUCTIONS, DialogueFormat, Message, chat_messages, n_instructions
-from rl4dialog.data.rows import ELSEWHERE, Row, is_empty, parse_json
+from rl4dialog.data.rows import ELSEWHERE, Row, is_blank, is_empty, parse_json
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -25,6 +26,10 @@ UNREAD, EMPTY = "messages after the last reply of a conversation, which are not 
 
 _logger = logging.getLogger(__name__)
 Notes = Counter[str]
+
+
+class NoReply(DataError):
+    """A dialogue in which the agent replies to nobody."""
 
 
 class Utterance(NamedTuple):
@@ -80,12 +85,50 @@ def check_learned(message: Mapping[str, Any], row: Row, place: str) -> None:
                 )
 
 
-def _read_dialogue(row: Row, column: str, keys: Mapping[str, Any]) -> list[Utterance]:
+def speaker_of(column: str) -> str:
+    """The name of a column without its number."""
+    return re.sub(r"[\W_]*\d+[\W_]*", "", column) or column
+
+
+def turns_of(row: Row, columns: Sequence[str]) -> list[Any]:
+    """Utterances in one column each, up to the first empty cell.
+
+    Their speakers are the names of the columns without numbers (``customer_1``), unless all are the same.
+    """
+    texts = [*itertools.takewhile(lambda text: not is_blank(text), (row[column] for column in columns))]
+    speakers = [*map(speaker_of, columns)]
+    if len({*speakers}) == 1:
+        return texts
+    return [{"speaker": name, "text": text} for name, text in zip(speakers, texts, strict=False)]
+
+
+def branch_of(row: Row, mapping: Mapping[str, Any]) -> list[Message]:
+    """The messages of a ChatGPT export from the root of its tree to ``current_node``, without what tools and it do."""
+    said, node = list[Message](), mapping.get(row["current_node"])
+    while node is not None:
+        message = node.get("message") or {}
+        role = (message.get("author") or {}).get("role")
+        parts = (message.get("content") or {}).get("parts") or []
+        text = "\n".join(part for part in parts if isinstance(part, str)).strip()
+        if role in _SIDES and text and message.get("recipient", "all") == "all":
+            if said and said[0]["role"] == role:  # one reply of several messages
+                text = f"{text}\n{said.pop(0)['content']}"
+            said.insert(0, {"role": role, "content": text})
+        node = mapping.get(node.get("parent"))
+    if not said:
+        raise NoReply(f"{row.place}: the conversation has no text")
+    return said
+
+
+def _read_dialogue(row: Row, column: str | Sequence[str], keys: Mapping[str, Any]) -> list[Utterance]:
     """Read a column of utterances: texts, or objects with speaker and text. In a CSV file they are encoded as JSON.
 
     The keys are those of ``speaker`` and ``text`` in an utterance, and the speaker who is the ``agent``, or ``None``.
     """
-    value = row[column]
+    value = row[column] if isinstance(column, str) else turns_of(row, column)
+    if isinstance(value, Mapping) and "current_node" in row:
+        value = branch_of(row, value)
+    column = str(column)
     if isinstance(value, str):
         value = parse_json(value, f"{row.place}: column {column!r} must contain a dialogue, a list of utterances")
     if not isinstance(value, list) or not value:
@@ -121,7 +164,7 @@ def prompt_messages(row: Row, column: str, keys: Mapping[str, Any]) -> list[Mess
 
 
 def dialogue_replies(
-    row: Row, column: str, keys: Mapping[str, Any], notes: Notes
+    row: Row, column: str | Sequence[str], keys: Mapping[str, Any], notes: Notes
 ) -> Iterator[tuple[int, list[Message], str]]:
     """Yield each reply of the agent, or of both sides if they have no names: its number, messages before it, text."""
     said = _read_dialogue(row, column, keys)
@@ -129,7 +172,7 @@ def dialogue_replies(
     numbers = reply_numbers(messages) if has_names else range(1, len(said))
     if not numbers:
         whose = " of the agent" if has_names else ""
-        raise row.error(f"column {column!r} has no utterance{whose} that replies to another speaker")
+        raise NoReply(f"{row.place}: column {column!r} has no utterance{whose} that replies to another speaker")
     notes[UNREAD] += len(said) - 1 - numbers[-1]
     for number in numbers:
         notes[EMPTY] += not said[number].text.strip()
@@ -214,7 +257,7 @@ def render_messages(
 
 
 def _as_messages(
-    row: Row, column: str, said: Sequence[Utterance], agent: str | None, answered: str | None = None
+    row: Row, column: str | Sequence[str], said: Sequence[Utterance], agent: str | None, answered: str | None = None
 ) -> list[Message]:
     """Convert utterances to messages with roles; without speakers the last one is the user's.
 
@@ -236,11 +279,13 @@ def _as_messages(
             what = f"{len(found)} of which can be the agent" if found else "none of which is known as the agent"
             also = f", or to {' or '.join(map(repr, others))} if that is it" if others else ""
             cure = f"set columns.agent to the one whose role the model takes{also}"
-            raise row.error(f"{has} {len(names)} speakers ({listed}), {what}; {cure}")
+            kind = NoReply if len(names) == 1 else DataError
+            raise kind(f"{row.place}: {has} {len(names)} speakers ({listed}), {what}; {cure}")
         agent = found[0] if found else None
     elif agent not in names and (answered is None or len(names) > 1):
-        hint = nearest_hint(agent, names)
-        raise row.error(f"{has} no speaker {agent!r}, which columns.agent requires{hint} (speakers: {listed})")
+        kind, hint = NoReply if len(names) == 1 else DataError, nearest_hint(agent, names)
+        required = f"which columns.agent requires{hint} (speakers: {listed})"
+        raise kind(f"{row.place}: {has} no speaker {agent!r}, {required}")
     if agent is not None and answered == agent:
         cure = "it must end with the utterance to reply to"
         raise row.error(f"column {column!r} ends with an utterance of {agent!r}, whose role the model takes; {cure}")

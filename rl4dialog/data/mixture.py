@@ -74,6 +74,7 @@ class Mixture(TextGenPool):
         first = next(iter(pools.values()))
         self.end_of_turn, self.dialogue_format = first.end_of_turn, first.dialogue_format
         self.has_rewards = all(pool.has_rewards for pool in pools.values())
+        self.repeats_prompts = any(pool.repeats_prompts for pool in pools.values())
 
     @classmethod
     def prepare(

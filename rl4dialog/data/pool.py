@@ -51,6 +51,7 @@ class TextGenPool:
     # Scripted speakers of the agent's side by name, for the floor and ceiling of evaluations; for tasks with a partner
     # whose rules they know. Each value creates a new player.
     players: Mapping[str, Callable[[], Player]] = {}
+    repeats_prompts: bool = False  # whether all splits have the same few prompts, as games do
     has_rewards: bool = False  # whether :meth:`conversations` have rewards
     why_empty: str = ""  # why a split can have no samples, and what to do, for messages
     # What identifies the conversations without reading them, such as the hashes of their files, as JSON values.

@@ -6,6 +6,7 @@ Errors contain the file and the line or row.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import functools
 import gzip
@@ -18,10 +19,10 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -267,6 +268,11 @@ class Row:
         raise self.error(f"column {column!r} must contain text, not {shown(value)}")
 
 
+def is_blank(value: Any) -> bool:
+    """Whether a cell is empty: ``None``, only space, or no number."""
+    return value is None or value != value or (isinstance(value, str) and not value.strip())
+
+
 def is_empty(value: Any) -> bool:
     """Whether a value says nothing: ``None``, or an empty text, list or object."""
     return value is None or (isinstance(value, str | list | Mapping) and not value)
@@ -303,11 +309,11 @@ def _step(value: Any, name: str) -> Any:
     return _MISSING
 
 
-def read_rows(path: Path, delimiter: str | None = None, encoding: str = UTF_8) -> Iterator[Row]:
+def read_rows(path: Path, delimiter: str | None = None, encoding: str | None = None) -> Iterator[Row]:
     """Read the rows of a file, in the format given by its suffix.
 
     ``.jsonl`` and ``.json`` files have one object per line, several indented objects, or one list of objects; ``.csv``
-    and ``.tsv`` files a first line with column names, whose comma, semicolon, tab or bar is the delimiter by default.
+    and ``.tsv`` files a first line with column names. Their delimiter and encoding are found by :func:`csv_text`.
     All can be compressed as ``.gz``. ``.parquet`` is also supported.
     """
     match table_suffix(path):
@@ -384,39 +390,98 @@ def _object_row(value: Any, place: str) -> Row:
     return Row(value, place)
 
 
-def _csv_rows(path: Path, delimiter: str | None, encoding: str) -> Iterator[Row]:
+class CsvText(NamedTuple):
+    """The lines of a CSV file, and how it is written."""
+
+    lines: list[str]
+    delimiter: str
+    encoding: str
+    is_usual: bool  # whether the delimiter is that of the file's suffix, or named in its first line
+
+
+def csv_text(path: Path, delimiter: str | None = None, encoding: str | None = None) -> CsvText:
+    """Read a CSV file, whose encoding and delimiter are found if they are not given.
+
+    The encoding is UTF-8 or UTF-16, or cp1252 if most lines that are not ASCII are no UTF-8; the delimiter a comma,
+    semicolon, tab or bar of the first line that gives the most lines as many fields.
+    """
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise DataError(f"the delimiter of {path} must be one character, not {delimiter!r}")
     csv.field_size_limit(_CSV_FIELD_LIMIT)
-    lines = [line + "\n" for line in read_lines(path, encoding)]
+    lines, encoding = _decoded(path, encoding)
     # With carriage returns only, as of an old Macintosh, rows end where StringIO ends lines.
-    texts = io.StringIO("".join(lines), newline="") if lines and "\r" in lines[0] else iter(lines)
-    first = next(texts, "")
-    is_chosen = _EXCEL.fullmatch(first)
-    if is_chosen:
-        delimiter, first = delimiter or is_chosen[1], next(texts, "")
+    texts = "".join(line + "\n" for line in lines)
+    lines = [*io.StringIO(texts, newline="")] if lines and "\r" in lines[0] else [line + "\n" for line in lines]
     usual = "\t" if table_suffix(path) == ".tsv" else ","
-    delimiter = delimiter or next((each for each in (usual, *_DELIMITERS) if each in first), usual)
-    if delimiter != usual:
-        _logger.info("%s: columns are separated by %r", path, delimiter)
-    reader = csv.reader(chain([first], texts), delimiter=delimiter, strict=True)
+    if lines and (chosen := _EXCEL.fullmatch(lines[0])):
+        return CsvText(lines, delimiter or chosen[1], encoding, True)
+    found = [each for each in (usual, *_DELIMITERS) if lines and each in lines[0]]
+    delimiter = delimiter or max(found, key=lambda each: _regularity(lines, each), default=usual)
+    return CsvText(lines, delimiter, encoding, delimiter == usual)
+
+
+def _decoded(path: Path, encoding: str | None) -> tuple[list[str], str]:
+    problem = None
+    try:
+        lines = read_lines(path, encoding or UTF_8)
+    except DataError as error:
+        if encoding is not None or not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        problem, lines = error, read_lines(path, "latin-1")
+    if encoding is None and lines and "\0" in lines[0]:  # UTF-16 without a byte order mark
+        encoding = "utf-16-be" if lines[0].startswith("\0") else "utf-16-le"
+        return read_lines(path, encoding), encoding
+    if problem is None:
+        return lines, encoding or UTF_8
+    others = [line.encode("latin-1") for line in lines if not line.isascii()]
+    if 2 * sum("\ufffd" not in line.decode(errors="replace") for line in others) <= len(others):
+        with contextlib.suppress(DataError):
+            return read_lines(path, "cp1252"), "cp1252"
+    raise problem
+
+
+def _regularity(lines: Sequence[str], delimiter: str) -> tuple[float, bool]:
+    """Share of the first rows with as many fields as the first line, and whether that has no space after any."""
+    with contextlib.suppress(csv.Error):
+        sizes = [
+            len(fields)
+            for fields in itertools.islice(csv.reader(lines, delimiter=delimiter, strict=True), 100)
+            if fields
+        ]
+        return sizes.count(sizes[0]) / len(sizes), f"{delimiter} " not in lines[0]
+    return 0.0, False
+
+
+def _csv_rows(path: Path, delimiter: str | None, encoding: str | None) -> Iterator[Row]:
+    """Rows of a CSV file. Those without all fields are left out, unless they are half of all."""
+    lines, delimiter, encoding, is_usual = csv_text(path, delimiter, encoding)
+    if not is_usual or encoding != UTF_8:
+        _logger.info("%s: columns are separated by %r, in %s", path, delimiter, encoding)
+    is_chosen = bool(lines) and _EXCEL.fullmatch(lines[0]) is not None
+    reader = csv.reader(lines[is_chosen:], delimiter=delimiter, strict=True)
     header: list[str] | None = None
+    n_whole, halves = 0, list[str]()
     try:
         for fields in reader:
-            place = f"{path}:{reader.line_num + bool(is_chosen)}"
+            place = f"{path}:{reader.line_num + is_chosen}"
             if header is None:
                 header = [name.strip() for name in fields]
                 if "utterance_idx" in header and (found := origin(header)):
                     raise DataError(f"{place}: each row is a single utterance, with _comma_ for commas{found}")
                 if len(set(header)) < len(header):
                     raise DataError(f"{place}: duplicate column name in {', '.join(header)}")
-            elif fields:
-                if len(fields) != len(header):
-                    columns = f"{len(header)} columns ({', '.join(header)})"
-                    raise DataError(f"{place}: {len(fields)} fields, but the first line has {columns}")
+            elif len(fields) == len(header):
+                n_whole += 1
                 yield Row(dict(zip(header, fields, strict=True)), place)
+            elif fields:
+                columns = f"{len(header)} columns ({', '.join(header)})"
+                halves.append(f"{place}: {len(fields)} fields, but the first line has {columns}")
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num + bool(is_chosen)}: not valid CSV ({error})") from error
+        raise DataError(f"{path}:{reader.line_num + is_chosen}: not valid CSV ({error})") from error
+    if halves and len(halves) >= n_whole:
+        raise DataError(halves[0])
+    if halves:
+        _warn_once(f"{halves[0]}; rows of this kind that are left out: {len(halves)}")
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:

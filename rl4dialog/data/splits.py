@@ -7,10 +7,12 @@ import functools
 import logging
 import random
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -20,7 +22,6 @@ from rl4dialog.core.downloads import cache_only_without_network
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.pool import SPLITS, check_split, hub_split
 from rl4dialog.data.rows import (
-    UTF_8,
     FilePath,
     Row,
     expand_path,
@@ -44,7 +45,8 @@ HeldOutShare = Annotated[float, Field(gt=0, lt=0.5)]
 IndexFiles = Annotated[dict[str, str], Field(min_length=1)]
 """By split, a JSON file with a list of the numbers of its rows, from 0."""
 _RowNumbers = Annotated[list[NonNegativeInt], Field(min_length=1)]
-CsvFormat = tuple[str | None, str]
+T = TypeVar("T")
+CsvFormat = tuple[str | None, str | None]
 SplitPath = FilePath | Mapping[str, FilePath]
 # Functions that read the rows of each split of a source.
 Readers = Mapping[str, Callable[[], Iterable[Row]]]
@@ -80,6 +82,110 @@ def drawn_rows(n_rows: int, split: str, held_out: Sequence[str], share: float, s
     return sorted(order[start:] if split == "train" else order[start : start + size])
 
 
+def drawn_groups(
+    groups: Sequence[Hashable | None], held_out: Sequence[str], share: float, seed: str
+) -> dict[str, list[int]]:
+    """Row numbers, ascending, of each split of a table whose rows of one group stay together.
+
+    Where all groups have one row, these are the rows of :func:`drawn_rows`. A group for which no held-out split has
+    room is of ``train``, unless a split would be empty. Fewer groups than splits are not kept together. Rows whose
+    group is ``None`` are those that will be left out.
+    """
+    members: dict[Hashable, list[int]] = {}
+    for number, group in enumerate(groups):
+        members.setdefault(group, []).append(number)
+    unused = members.pop(None, [])
+    parts, splits, n_rows = [*members.values()], (*held_out, "train"), len(groups) - len(unused)
+    size = max(1, round(n_rows * share))
+    if len(parts) < len(splits) or len(parts) == n_rows:
+        return {split: drawn_rows(len(groups), split, held_out, share, seed) for split in splits}
+    found: dict[str, list[list[int]]] = {split: [] for split in splits}
+    room = dict.fromkeys(held_out, size)
+    for part in (parts[number] for number in shuffled(len(parts), seed)):
+        split = next((split for split in held_out if len(part) <= room[split]), "train")
+        found[split].append(part)
+        if split in room:
+            room[split] -= len(part)
+    for split in splits:
+        if not found[split]:
+            giver = found["train"] if len(found["train"]) > 1 else max(found.values(), key=len)
+            found[split].append(giver.pop(giver.index(min(giver, key=len))))
+    found["train"].append(unused)
+    return {split: sorted(chain.from_iterable(found[split])) for split in splits}
+
+
+_WORD, _NUMBER = re.compile(r"\w+|[-+*/=<>^](?=\s*\d)"), re.compile(r"\d+")
+
+
+def folded(text: str) -> str:
+    """A text without case, whitespace and punctuation, in which copies differ."""
+    return " ".join(_WORD.findall(text.casefold())) or text.strip()
+
+
+class Said(NamedTuple):
+    """What a row has in common with others: what must stay together, its text, and the prompts of its samples."""
+
+    group: str
+    text: str
+    prompts: Sequence[str]
+
+
+@dataclass
+class Copies:
+    """Keeps copies in one split when splits are drawn.
+
+    Once :func:`split_reader` has drawn them, ``outside`` has the prompts that a held-out split shares with others all
+    the same, as those of dialogues that begin alike: its samples leave them out.
+    """
+
+    read: Callable[[Row], Said]
+    whole: Callable[[Iterable[Row]], Iterable[Row]] = iter  # makes rows of parts, such as of single utterances
+    outside: set[int] = field(default_factory=set)  # hashes of folded prompts
+    report: str = ""  # how many rows are copies, if there are any
+
+    def drawn(
+        self, split: str, rows: Iterable[Row], held_out: Sequence[str], share: float, seed: str, source: str
+    ) -> tuple[int, list[int]]:
+        """The number of rows, and those of a split."""
+        groups, texts, prompts, shapes = list[int | None](), list[int](), list[list[int]](), set[int]()
+        for row in rows:
+            try:
+                said = self.read(row)
+            except DataError:  # which comes again when the row is used
+                said = Said("", "", [])
+            text = folded(said.text)
+            group = text if said.group is said.text else folded(said.group)
+            groups.append(hash(group) if group else None)
+            prompts.append([hash(text if each is said.text else folded(each)) for each in said.prompts])
+            if text:
+                texts.append(hash(text))
+                shapes.add(hash(_NUMBER.sub("0", text)))
+        found = drawn_groups(groups, held_out, share, seed)
+        is_kept = len({*groups} - {None}) > len(held_out)
+        before = SPLITS[: SPLITS.index(split)] if is_kept else ()
+        self.outside = {each for other in before for row in found.get(other, ()) for each in prompts[row]}
+        n_different, n_all = len({*texts}), len(texts)
+        if n_different < n_all:
+            kept = "in the same split" if is_kept else "in all splits, because there are too few others"
+            self.report = (
+                f"{n_all - n_different:,} of {n_all:,} rows repeat another prompt or dialogue, but for case, space and "
+                f"punctuation, and {n_different - len(shapes):,} more differ only in numbers; copies are {kept}"
+            )
+            counts = {name: len({groups[row] for row in found[name]} - {None}) for name in SPLITS if name in found}
+            sizes = ", ".join(f"{name} {len(found[name]):,} ({n:,} different)" for name, n in counts.items())
+            _warn_once(f"{source}: {self.report}. Rows: {sizes}")
+        return len(groups), found[split]
+
+    def kept(self, samples: Sequence[tuple[T, str]], notes: Counter[str]) -> list[T]:
+        """Samples, given with what their prompts say, without those whose prompt another split has, too."""
+        others = [sample for sample, text in samples if not self.outside or hash(folded(text)) not in self.outside]
+        if (n := len(samples) - len(others)) < len(samples):
+            notes["samples with a prompt of another split, left out"] += n
+            return others
+        notes["samples with a prompt of another split, which are all; scores measure what is remembered"] += n
+        return [sample for sample, _ in samples]
+
+
 def drawn_conversations(
     conversations: Iterable[str | int], split: str, share: float, split_seed: int, source: str
 ) -> set[str | int]:
@@ -102,13 +208,18 @@ def split_reader(
     split_seed: int = 0,
     hint: str = FILES_HINT + DRAW_HINT,
     index_file: Mapping[str, FilePath] | None = None,
+    copies: Copies | None = None,
 ) -> Callable[[], Iterable[Row]]:
     """What reads the rows of a split, without holding them, from a source in which splits can be missing.
 
     With a share, a missing ``val`` or ``test`` is sampled from ``train``, and removed there; otherwise it is an error.
     With index files, every split is rows of ``train``. Rows that are sampled are counted now, and read again later.
+    With `copies`, equal rows are in the same split.
     """
     check_split(split)
+    if copies is not None:
+        parts, whole = readers, copies.whole
+        readers = {name: functools.partial(lambda read: whole(read()), read) for name, read in parts.items()}
     missing = [name for name in ("val", "test") if name not in readers]
     if index_file is not None:
         rows = listed_rows(split, index_file, readers, held_out_share)
@@ -117,8 +228,12 @@ def split_reader(
     elif held_out_share is None or "train" not in readers:
         raise DataError(f"{source} has no split {split!r} (it has: {', '.join(readers) or 'none'}). {hint}")
     read = readers["train"]
-    n_rows = sum(1 for _ in read())
-    if index_file is None:
+    if index_file is None and copies is not None:
+        drawing = (missing, held_out_share or 0.0, f"held_out/{split_seed}", source)
+        n_rows, rows = copies.drawn(split, read(), *drawing)
+    else:
+        n_rows = sum(1 for _ in read())
+    if index_file is None and copies is None:
         rows = drawn_rows(n_rows, split, missing, held_out_share or 0.0, f"held_out/{split_seed}")
     chosen = bytearray(n_rows)
     for row in rows:
@@ -149,7 +264,7 @@ def _chosen_rows(rows: Iterable[Row], chosen: Sequence[int], source: str) -> Ite
 
 
 def file_readers(
-    path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, csv: CsvFormat = (None, UTF_8), with_shards: bool = False
+    path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, csv: CsvFormat = (None, None), with_shards: bool = False
 ) -> Readers:
     """Readers for the splits of table files.
 

@@ -6,10 +6,13 @@ A prompt is a text, or a dialogue formatted by a `DialogueFormat`; a column can 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import math
 import string
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
@@ -18,12 +21,14 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, n_instructions
-from rl4dialog.data.messages import Notes, dialogue_replies, log_notes, prompt_messages, render_messages
+from rl4dialog.data.messages import NoReply, Notes, dialogue_replies, log_notes, prompt_messages, render_messages
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import UTF_8, FilePath, Row, expand_path, is_empty, report_unread
+from rl4dialog.data.rows import FilePath, Row, expand_path, is_blank, is_empty, report_unread
 from rl4dialog.data.splits import (
     DRAW_HINT,
+    Copies,
     HeldOutShare,
+    Said,
     SplitPath,
     dataset_readers,
     dataset_rows,
@@ -49,7 +54,12 @@ class Columns(TypedDict, total=False):
     system: str | None  # system message before the prompt or dialogue; only with a format
     # Whole dialogues of such utterances, instead of prompt and references: each reply of the agent is a sample, or each
     # utterance after the first if speakers have no names. In CSV files they are encoded as JSON.
-    dialogue: str | None
+    # A list of columns has an utterance in each (``[customer_1, agent_1, customer_2]``).
+    dialogue: str | list[str] | None
+    # For rows with one utterance each, the column that all rows of a dialogue share. ``text`` and ``speaker`` are then
+    # columns, too, and ``order`` one with a time or a number, if the rows are not in order.
+    conversation: str | None
+    order: str | None
     # Key of an utterance's speaker; by default ``role``, ``speaker``, ``from``, ``author``, ``sender`` or ``name``.
     speaker: str | None
     # Key of an utterance's text; by default ``content``, ``text``, ``utterance``, ``value`` or ``message``.
@@ -62,7 +72,9 @@ class Columns(TypedDict, total=False):
 
 _OF_UTTERANCES = ("speaker", "text", "agent")
 _DEFAULTS: Columns = {
-    **dict.fromkeys(("system", "id", "weight", "dialogue", *_OF_UTTERANCES)),  # type: ignore[typeddict-item]
+    **dict.fromkeys(  # type: ignore[typeddict-item]
+        ("system", "id", "weight", "dialogue", "conversation", "order", *_OF_UTTERANCES)
+    ),
     "prompt": "prompt",
     "references": "reference",
     "meta_data": [],
@@ -70,7 +82,7 @@ _DEFAULTS: Columns = {
 
 
 class _TablePool(TextGenPool):
-    r"""Samples from rows, with the names of their columns.
+    r"""Samples from rows, with the names of their columns. Rows without a prompt or reply are left out, and counted.
 
     Args:
         columns: Names of the columns; see `Columns`.
@@ -78,50 +90,71 @@ class _TablePool(TextGenPool):
             Double braces stand for braces.
         format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message. Without
             a format, prompts are texts, used verbatim.
+        split_by: Column such as a user, whose rows are all in the same split of those sampled by ``held_out_share``. By
+            default, rows with equal prompts or dialogues are, but for case, whitespace and punctuation.
         context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.
     """
 
     id: ClassVar[str]
+    notes: Notes  # what was left out
+    copies: str  # how many rows are copies of others
 
     @classmethod
     def _of_rows(
         cls,
-        rows: Iterable[Row],
+        draw: Callable[..., Callable[[], Iterable[Row]]],
         split: str,
         source: str,
         columns: Columns | None,
         prompt_template: str | None,
         max_size: int | None,
         dialogue_format: DialogueFormat | None,
+        split_by: str | None,
     ) -> Self:
-        chosen, template = _chosen(columns), None if prompt_template is None else _parts(prompt_template)
+        chosen, template = columns_of(columns), None if prompt_template is None else _parts(prompt_template)
         if dialogue_format is not None and "history" in chosen["meta_data"]:
             raise DataError("columns.meta_data: 'history' is reserved for the prompt's utterances; rename the column")
         if chosen["dialogue"] is not None and template is not None:
             raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
         if chosen["system"] is not None and dialogue_format is None:
             raise DataError("columns.system is a message, which needs format: eou or chat_template")
-        weights: list[float] = []
-        notes = Notes()
-        places: dict[str, str] = {}
 
-        def samples() -> Iterable[Sample]:
+        def said(row: Row) -> Said:
+            if _empty(row, chosen, template, cls.id == "csv"):
+                return Said("", "", [])
+            found = [*_examples(row, chosen, template, dialogue_format, Notes())]
+            prompts = [example.text for example in found]
+            text = f"{prompts[-1]} {found[-1].references[0]}" if chosen["dialogue"] else prompts[0]
+            return Said(text if split_by is None else row.text(split_by), text, prompts)
+
+        copies, notes, places = Copies(said), Notes(), dict[str, str]()
+        if chosen["conversation"] is not None:
+            copies.whole = functools.partial(whole_dialogues, columns=chosen)
+            chosen = {**chosen, "dialogue": chosen["text"]}
+        rows = draw(copies=copies)()
+
+        def samples() -> Iterator[tuple[tuple[Sample, float], str]]:
             own = chosen["id"]
-            for index, row in enumerate(rows):
+            for index, row, each in examples_of(rows, chosen, template, dialogue_format, notes, cls.id == "csv"):
                 id = index if own is None else row[own]
                 if own is not None and (first := places.setdefault(row.text(own), row.place)) != row.place:
                     raise row.error(f"column {own!r} has the same id, {shown(id)}, as {first}")
                 weight = 1.0 if chosen["weight"] is None else _weight(row, chosen["weight"])
-                for sample in _samples(id, row, chosen, template, dialogue_format, notes):
-                    weights.append(weight)
-                    yield sample
+                meta_data, prompt = {name: row[name] for name in chosen["meta_data"]}, each.text
+                if dialogue_format is not None:
+                    prompt, meta_data["history"] = render_messages(each.messages, row, dialogue_format, each.system)
+                id = id if each.number is None else f"{id}_{each.number}"
+                yield (Sample(id, prompt, each.references, meta_data), weight), each.text
 
-        kept = limit_samples(samples(), max_size, cls.id, split, source)
+        kept = copies.kept([*itertools.islice(samples(), max_size)], notes)
         log_notes(notes, f"{source}, {split}")
-        return cls(kept, weights[: len(kept)], dialogue_format)
+        found = limit_samples((sample for sample, _ in kept), max_size, cls.id, split, source)
+        pool = cls(found, [weight for _, weight in kept], dialogue_format)
+        pool.notes, pool.copies = notes, copies.report
+        return pool
 
 
-def _chosen(columns: Columns | None) -> Columns:
+def columns_of(columns: Columns | None) -> Columns:
     given = columns or {}
     if given.get("dialogue") is not None and (both := [key for key in ("prompt", "references") if key in given]):
         raise DataError(f"columns.dialogue already contains prompts and replies; remove columns.{both[0]}")
@@ -158,14 +191,16 @@ class HFDataset(_TablePool):
         max_size: Count | None = None,
         format: FormatName | None = None,
         context_size: Count | None = None,
+        split_by: str | None = None,
         render_chat: RenderChat | None = None,
     ) -> HFDataset:
         dialogue_format = _format(format, context_size, render_chat)
-        chosen = _chosen(columns)
+        chosen = columns_of(columns)
         numbers = {chosen["id"] or "", chosen["weight"] or "", *chosen["meta_data"]}
-        rows = dataset_split(split, dataset_id, path, name, revision, splits, held_out_share, split_seed, numbers)
+        where = (split, dataset_id, path, name, revision, splits, held_out_share, split_seed)
+        draw = functools.partial(dataset_split, *where, numbers=numbers)
         source = str(path or dataset_id)
-        return cls._of_rows(rows, split, source, columns, prompt_template, max_size, dialogue_format)
+        return cls._of_rows(draw, split, source, columns, prompt_template, max_size, dialogue_format, split_by)
 
 
 class Jsonl(_TablePool):
@@ -173,7 +208,7 @@ class Jsonl(_TablePool):
 
     Args:
         path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.jsonl`` and so on, or
-            one file. Files with a list of objects or indented objects and ``.gz`` files are also supported.
+            one file. Files with a list of objects or indented objects, ``.gz`` and ``.parquet`` are also supported.
     """
 
     id = "jsonl"
@@ -190,12 +225,13 @@ class Jsonl(_TablePool):
         max_size: Count | None = None,
         format: FormatName | None = None,
         context_size: Count | None = None,
+        split_by: str | None = None,
         render_chat: RenderChat | None = None,
     ) -> Jsonl:
         dialogue_format = _format(format, context_size, render_chat)
-        readers = file_readers(path, (".jsonl", ".json"))
-        rows = split_reader(split, readers, str(path), held_out_share, split_seed)()
-        return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
+        readers = file_readers(path, (".jsonl", ".json", ".parquet"))
+        draw = functools.partial(split_reader, split, readers, str(path), held_out_share, split_seed)
+        return cls._of_rows(draw, split, str(path), columns, prompt_template, max_size, dialogue_format, split_by)
 
 
 class Csv(_TablePool):
@@ -203,8 +239,9 @@ class Csv(_TablePool):
 
     Args:
         path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder of them, or one; also ``.gz``.
-        delimiter: Column delimiter; by default the comma, semicolon, tab or bar of the first line, or ``sep=;`` before.
-        encoding: Encoding of the files, such as ``cp1252``. UTF-16 is recognized.
+        delimiter: Column delimiter; by default the comma, semicolon, tab or bar that divides most lines as the first
+            one, or ``sep=;`` before.
+        encoding: Encoding of the files; by default UTF-8, UTF-16 or ``cp1252``, whichever they are in.
     """
 
     id = "csv"
@@ -217,18 +254,19 @@ class Csv(_TablePool):
         columns: Columns | None = None,
         prompt_template: str | None = None,
         delimiter: str | None = None,
-        encoding: str = UTF_8,
+        encoding: str | None = None,
         held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
         max_size: Count | None = None,
         format: FormatName | None = None,
         context_size: Count | None = None,
+        split_by: str | None = None,
         render_chat: RenderChat | None = None,
     ) -> Csv:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
-        rows = split_reader(split, readers, str(path), held_out_share, split_seed)()
-        return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
+        draw = functools.partial(split_reader, split, readers, str(path), held_out_share, split_seed)
+        return cls._of_rows(draw, split, str(path), columns, prompt_template, max_size, dialogue_format, split_by)
 
 
 def dataset_split(
@@ -240,9 +278,10 @@ def dataset_split(
     splits: Mapping[str, str] | None,
     held_out_share: float | None,
     split_seed: int,
+    copies: Copies | None = None,
     numbers: Collection[str] | None = None,
-) -> Iterable[Row]:
-    """Return the rows of one split of a hub dataset or of a dataset in a folder.
+) -> Callable[[], Iterable[Row]]:
+    """Return what reads the rows of one split of a hub dataset or of a dataset in a folder.
 
     See `HFDataset`, and for ``numbers`` :func:`~rl4dialog.data.splits.load_hub_dataset`.
     """
@@ -265,8 +304,10 @@ def dataset_split(
         source, hint = f"hub dataset {dataset_id!r}", "Without a network, set 'path:' to a folder."
         dataset = load_hub_dataset(str(dataset_id), hint, chosen, name, revision, numbers)
     if chosen is not None:
-        return report_unread(dataset_rows(dataset, f"{source}, split {chosen}"), split)
-    return split_reader(split, dataset_readers(dataset, source), source, held_out_share, split_seed, _HUB_HINT)()
+        rows = dataset_rows(dataset, f"{source}, split {chosen}")
+        return lambda: report_unread(rows if copies is None else copies.whole(rows), split)
+    readers = dataset_readers(dataset, source)
+    return split_reader(split, readers, source, held_out_share, split_seed, _HUB_HINT, copies=copies)
 
 
 def _format(name: FormatName | None, context_size: int | None, render_chat: RenderChat | None) -> DialogueFormat | None:
@@ -277,24 +318,61 @@ def _format(name: FormatName | None, context_size: int | None, render_chat: Rend
     return DialogueFormat(name, context_size, render_chat)
 
 
-def _samples(
-    id: Any,
-    row: Row,
+class Example(NamedTuple):
+    """A sample before its prompt is written."""
+
+    messages: list[Message]
+    text: str  # all that the prompt says
+    references: list[str]
+    system: str | None
+    number: int | None = None  # of the reply in its dialogue
+
+
+Template = list[tuple[str, str | None]]
+
+
+def examples_of(
+    rows: Iterable[Row],
     columns: Columns,
-    template: list[tuple[str, str | None]] | None,
+    template: Template | None,
     dialogue_format: DialogueFormat | None,
     notes: Notes,
-) -> Iterator[Sample]:
-    meta_data = {name: row[name] for name in columns["meta_data"]}
-    if (column := columns["dialogue"]) is not None:
-        chosen_format = _needed(dialogue_format, row, column)
-        for number, messages, reply in dialogue_replies(row, column, columns, notes):
-            prompt, history = render_messages(messages, row, chosen_format, _system(row, columns["system"], messages))
-            yield Sample(f"{id}_{number}", prompt, [reply], {**meta_data, "history": history})
+    is_csv: bool,
+) -> Iterator[tuple[int, Row, Example]]:
+    """Number, row and example of each sample. Rows that lack something are counted in the notes."""
+    without_reply, index = list[NoReply](), 0
+    for index, row in enumerate(rows):
+        if empty := _empty(row, columns, template, is_csv):
+            notes[f"rows without {empty}, left out"] += 1
+            continue
+        try:
+            for each in _examples(row, columns, template, dialogue_format, notes):
+                yield index, row, each
+        except NoReply as error:
+            without_reply.append(error)
+    if len(without_reply) == index + 1:
+        raise without_reply[0]
+    notes["dialogues without a reply of the agent, left out"] += len(without_reply)
+
+
+def _examples(
+    row: Row, columns: Columns, template: Template | None, dialogue_format: DialogueFormat | None, notes: Notes
+) -> Iterator[Example]:
+    def example(messages: list[Message], references: list[str], number: int | None = None) -> Example:
+        if dialogue_format is None:
+            return Example(messages, messages[0]["content"], references, None, number)
+        system, begin = _system(row, columns["system"], messages), n_instructions(messages)
+        texts = [each["content"] for each in (*messages[:begin], *dialogue_format.context(messages[begin:]))]
+        return Example(messages, "\n".join([system or "", *texts]), references, system, number)
+
+    if (dialogue := columns["dialogue"]) is not None:
+        _needed(dialogue_format, row, dialogue)
+        for number, messages, reply in dialogue_replies(row, dialogue, columns, notes):
+            yield example(messages, [reply], number)
         return
-    text, column = "", columns["prompt"]
+    column = columns["prompt"]
     if template is None and isinstance(row[column], list):
-        dialogue_format = _needed(dialogue_format, row, column)
+        _needed(dialogue_format, row, column)
         messages = prompt_messages(row, column, columns)
     else:
         if template is not None:
@@ -304,11 +382,60 @@ def _samples(
         messages = [{"role": "user", "content": text}]
         if given := [name for name in _OF_UTTERANCES if columns.get(name) is not None]:
             raise row.error(f"the prompt is a text and not a dialogue; remove columns.{given[0]}")
-    references = [""] if columns["references"] is None else row.texts(columns["references"])
-    if dialogue_format is not None:
-        system = _system(row, columns["system"], messages)
-        text, meta_data["history"] = render_messages(messages, row, dialogue_format, system)
-    yield Sample(id, text, references, meta_data)
+    yield example(messages, [""] if columns["references"] is None else row.texts(columns["references"]))
+
+
+def _empty(row: Row, columns: Columns, template: Template | None, blanks: bool) -> str:
+    """What an incomplete row lacks. In CSV files, that is a blank; elsewhere it is ``null``."""
+
+    def lacks(name: str) -> bool:
+        return is_blank(row[name]) and (blanks or not isinstance(row[name], str))
+
+    if (dialogue := columns["dialogue"]) is not None:
+        first = dialogue if isinstance(dialogue, str) else dialogue[0]
+        return f"a dialogue in {first!r}" if lacks(first) else ""
+    names = [columns["prompt"]] if template is None else [name for _, name in template if name]
+    if all(map(lacks, names)):
+        return f"a prompt in {' or '.join(map(repr, names))}"
+    replies = columns["references"]
+    return f"a reply in {replies!r}" if replies is not None and lacks(replies) else ""
+
+
+def whole_dialogues(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
+    """One row for each dialogue of rows with one utterance each, in the place of their texts.
+
+    Successive utterances of one speaker are joined, and empty ones left out. Other columns are those of the first row.
+    """
+    own, text, speaker, order = (columns[name] for name in ("conversation", "text", "speaker", "order"))
+    if own is None or text is None:
+        raise DataError("columns.conversation needs columns.text, the column with the utterances")
+    dialogues: dict[str, list[Row]] = {}
+    for row in rows:
+        if not is_blank(row[own]):
+            dialogues.setdefault(row.text(own), []).append(row)
+    for of_dialogue in dialogues.values():
+        if order is not None:
+            of_dialogue = in_order(of_dialogue, order) or of_dialogue
+        said = list[dict[str, Any]]()
+        for row in of_dialogue:
+            if is_blank(row[text]):
+                continue
+            if speaker is not None and said and said[-1][speaker] == row[speaker]:
+                said[-1][text] += f"\n{row.text(text)}"
+            else:
+                said.append({text: row.text(text), **({} if speaker is None else {speaker: row[speaker]})})
+        first = Row({**of_dialogue[0].values, text: said}, of_dialogue[0].place)
+        for name in (own, speaker, order):
+            first.unread.pop(name or "", None)
+        yield first
+
+
+def in_order(rows: Sequence[Row], column: str) -> list[Row] | None:
+    """Rows by a column of numbers, or of times in ISO format; ``None`` if it has others."""
+    for kind in (float, lambda value: value if isinstance(value, datetime) else datetime.fromisoformat(str(value))):
+        with contextlib.suppress(ValueError, TypeError, DataError):
+            return sorted(rows, key=lambda row: kind(row[column]))
+    return None
 
 
 def _system(row: Row, column: str | None, messages: Sequence[Message]) -> str | None:
@@ -324,10 +451,9 @@ def _system(row: Row, column: str | None, messages: Sequence[Message]) -> str | 
     return None if begin else text
 
 
-def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str) -> DialogueFormat:
+def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str | Sequence[str]) -> None:
     if dialogue_format is None:
         raise row.error(f"column {column!r} contains a dialogue; set datapool.args.format to eou or chat_template")
-    return dialogue_format
 
 
 def _weight(row: Row, column: str) -> float:
@@ -337,7 +463,7 @@ def _weight(row: Row, column: str) -> float:
     raise row.error(f"column {column!r} must contain a positive weight, not {row[column]!r}")
 
 
-def _parts(template: str) -> list[tuple[str, str | None]]:
+def _parts(template: str) -> Template:
     """Texts of a template, and the columns after them. Unlike in ``str.format``, values have no attributes."""
     try:
         parts = list(string.Formatter().parse(template))

@@ -17,6 +17,8 @@ class DummyPool(TextGenPool):
         n_samples: Number of samples.
     """
 
+    repeats_prompts = True
+
     @classmethod
     def prepare(cls, split: str, prompt: str, n_samples: Count = 100) -> DummyPool:
         """Create the pool, which is the same for every split; its samples have one empty reference each."""
@@ -34,6 +36,8 @@ class RandomNumbers(TextGenPool):
         largest: Largest number; numbers are drawn from 0 on.
         seed: Random seed.
     """
+
+    repeats_prompts = True
 
     @classmethod
     def prepare(

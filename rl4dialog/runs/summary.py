@@ -17,10 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.console import Console
-from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, Turn
+from rl4dialog.core.types import AGENT, MIN_SAMPLES, SPEAKERS, Dialogue, Turn
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.reading import ending
-from rl4dialog.runs.report.metrics import MIN_SAMPLES, REWARD_KEY, MetricChange, changes_on_test, ranking_key
+from rl4dialog.runs.report.metrics import REWARD_KEY, MetricChange, changes_on_test, ranking_key
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _WIDTH_FOR_GROUPS = 100  # characters, for names of metrics with their group

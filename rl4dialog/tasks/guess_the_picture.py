@@ -352,6 +352,8 @@ class GuessThePicture(TextGenPool):
 
     _play_game: Callable[[Sample], Dialogue]
 
+    repeats_prompts = True
+
     @classmethod
     def prepare(
         cls,

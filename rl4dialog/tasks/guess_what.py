@@ -178,6 +178,8 @@ class GuessWhat(TextGenPool):
         max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
     """
 
+    repeats_prompts = True
+
     @classmethod
     def prepare(
         cls,

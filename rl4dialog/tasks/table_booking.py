@@ -159,6 +159,8 @@ class TableBooking(TextGenPool):
         system: Instruction for the clerk: system message in ``chat_template``, first utterance in ``eou``.
     """
 
+    repeats_prompts = True
+
     @classmethod
     def prepare(
         cls,

@@ -227,6 +227,8 @@ class TextArenaGames(TextGenPool):
         max_turns: Number of turns after which a demonstrated game ends; use the same number in ``env.args``.
     """
 
+    repeats_prompts = True
+
     @classmethod
     def prepare(
         cls,

@@ -2,96 +2,38 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import json
+import logging
 import math
 import re
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jinja2 import StrictUndefined, Template
 
+from rl4dialog.catalog import DataPoolRegistry, RewardFunctionRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.core.files import naming_errors, write_text
+from rl4dialog.core.plugins import load_entry_points
+from rl4dialog.core.types import MIN_SAMPLES
 from rl4dialog.core.yaml_loader import shipped_path
-from rl4dialog.data.rows import Row, parse_json, read_rows, table_suffix
-from rl4dialog.runs.report.metrics import MIN_SAMPLES
-from rl4dialog.training.building.components import import_and_check
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.guessed_columns import N_READ, POOLS, Table
+from rl4dialog.data.messages import render_messages
+from rl4dialog.data.pool import SPLITS
+from rl4dialog.data.rows import table_suffix
+from rl4dialog.data.splits import folded
 
 CHAT_MODEL, TINY_MODEL = "builtin/smollm2-135m-instruct", "builtin/tiny-gpt2"
-_POOLS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
-_PROMPTS = ("prompt", "question", "instruction", "query", "input", "context", "source", "user", "post", "message")
-_REPLIES = ("reply", "response", "answer", "completion", "output", "reference", "target", "assistant", "chosen")
-# Names that mean prompt and reply only together.
-_PAIRS = {
-    **{"customer": ["agent"], "client": ["agent"], "user": ["agent", "bot"], "human": ["assistant", "bot", "gpt"]},
-    **{"article": ["highlights", "summary"], "document": ["summary"]},
-}
-_DIALOGUES = ("messages", "conversations", "conversation", "dialogue", "dialog", "turns", "utterances")
-_N_READ = 2000  # rows that are read to guess columns and lengths
 _N_LEARNED = 10000  # replies of a warm start, repeated ones included
 _TOKENS_PER_WORD = 1.5  # of English text, rounded up
 _LARGEST_SHARE = 0.25  # of rows for validation, so that half of few rows are trained
-_SHARE_WHOLE = 0.95  # of prompts and replies that fit into the lengths
-
-
-@dataclass(frozen=True)
-class Table:
-    """What a file's columns mean: prompts, with or without replies, or dialogues; and the words of long ones."""
-
-    path: Path
-    columns: dict[str, str | None]  # as in YAML
-    guessed: bool
-    n_rows: int
-    n_prompt_words: int
-    n_reply_words: int | None
-    unread: Sequence[str] = ()
-    has_rewards: bool = False
-
-    @property
-    def has_replies(self) -> bool:
-        return any(self.columns.get(key) is not None for key in ("dialogue", "references"))
-
-
-def read_table(path: Path, prompt: str | None = None, reply: str | None = None) -> Table:
-    """Read the beginning of a table, and guess which columns have prompts and replies, if they are not given."""
-    if table_suffix(path) not in _POOLS:
-        cure = "for other data, set the datapool of a config by hand (see docs/datapools.md)"
-        raise DataError(f"{path} must be a .csv, .tsv, .jsonl or .json file; {cure}")
-    rows = [*itertools.islice(read_rows(path), _N_READ)]
-    if not rows:
-        raise DataError(f"{path} has no rows; it needs one for each prompt")
-    names = list(rows[0].values)
-    for key, name in (("--prompt", prompt), ("--reply", reply)):
-        if name is not None and name not in names:
-            raise DataError(f"{key} {name}: {path} has no such column; it has {', '.join(names)}")
-    dialogue = None if prompt or reply else _first(names, _DIALOGUES)
-    if not str(rows[0].get(dialogue or "")).lstrip().startswith("["):  # a list, or JSON of one
-        dialogue = None
-    guessed = prompt is None
-    if dialogue is None and prompt is None:
-        prompt, reply = _guess(path, names, reply, rows)
-    if dialogue is not None:
-        dialogues = [_listed(row, dialogue) for row in rows]
-        utterances = [[_text(each) for each in said] for said in dialogues]
-        said = [len(text.split()) for texts in utterances for text in texts]
-        before = [sum(len(text.split()) for text in texts[:-1]) for texts in utterances]
-        unread = [name for name in names if name != dialogue]
-        has_rewards = not {"reward", "rewards"}.isdisjoint(names) or any(
-            isinstance(each, Mapping) and "reward" in each for said in dialogues for each in said
-        )
-        return Table(path, {"dialogue": dialogue}, True, len(rows), _long(before), _long(said), unread, has_rewards)
-    assert prompt is not None
-    replies = None if reply is None else _long([len(row.texts(reply)[0].split()) for row in rows if row.texts(reply)])
-    prompts = _long([len(row.text(prompt).split()) for row in rows])
-    unread = [name for name in names if name not in (prompt, reply)]
-    columns = {"prompt": prompt, "references": reply}
-    return Table(path, columns, guessed, len(rows), prompts, replies, unread)
+_N_SHOWN, _LONGEST_SHOWN = 3, 300  # samples, and their characters
 
 
 def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | None = None) -> str:
@@ -109,13 +51,22 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
         model=model,
         datapool=_datapool(table, "eou" if is_tiny or is_base else "chat_template"),
         reward=_reward(table, reward),
-        n_prompt=_tokens(table.n_prompt_words, 512),
+        # A vocabulary of the train split writes other words in pieces.
+        n_prompt=_tokens(table.n_prompt_words * (2 if is_tiny else 1), 512),
         n_reply=_tokens(table.n_reply_words or 40, 128),
         is_tiny=is_tiny,
-        n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows)) if is_tiny or (is_base and table.has_replies) else None,
+        is_base=is_base,
+        n_epochs=_epochs(table, is_tiny or is_base, reward),
         metrics=[*["chrf"] * table.has_replies, "length", "diversity"],
     )
-    return _checked(text)
+    return _checked(text, reward)
+
+
+def _epochs(table: Table, is_base: bool, reward: str | None) -> int | None:
+    """Epochs of a warm start: of models that cannot answer yet, and of others if replies are all that there is."""
+    if not table.has_replies or not (is_base or reward is None):
+        return None
+    return max(3, math.ceil(_N_LEARNED / table.n_rows)) if is_base else 3
 
 
 def _is_base(model: str) -> bool:
@@ -172,7 +123,7 @@ def recipe_text(
         text = text.replace("    - id: meteor\n", "    - id: chrf\n" if table.has_replies else "")
     if table is not None or reward is not None:
         text = _with_block(text, "reward_fn", f"reward_fn:\n{_reward(table, reward)}\n  normalize: batch\n")
-    return _checked(text)
+    return _checked(text, reward)
 
 
 def _with_block(text: str, key: str, block: str) -> str:
@@ -183,8 +134,9 @@ def _datapool(table: Table, dialogue_format: str) -> str:
     columns = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in table.columns.items())
     return _DATAPOOL.format(
         columns="{" + columns + "}",
-        guess="  # guessed from their names" if table.guessed else "",
-        pool=_POOLS[table_suffix(table.path)],
+        guess=f"  # guessed {table.guessed}" if table.guessed else "",
+        form="".join(f"    {key}: {json.dumps(value)}\n" for key, value in table.form.items()),
+        pool=POOLS[table_suffix(table.path)],
         path=json.dumps(str(table.path), ensure_ascii=False),
         format=dialogue_format,
         share=min(_LARGEST_SHARE, max(0.1, math.ceil(100 * MIN_SAMPLES / table.n_rows) / 100)),
@@ -197,9 +149,89 @@ def _reward(table: Table | None, id: str | None) -> str:
     return _SIMILARITY if table is not None and table.has_replies else _LENGTH
 
 
-def _checked(text: str) -> str:
-    import_and_check(parse_config(yaml.safe_load(text), "the new config"), Path("config.yml").absolute())
+def _checked(text: str, reward: str | None) -> str:
+    """The text of a config, checked without what takes seconds to load: all but the reward is known to be right."""
+    parse_config(yaml.safe_load(text), "the new config")
+    if reward is not None:
+        load_entry_points()
+        RewardFunctionRegistry.check(reward, {}, "reward_fn.args")
     return text
+
+
+def findings(table: Table, text: str, reward: str | None = None) -> Iterator[str]:
+    """What a person should know about a table and its config before a training."""
+    config = yaml.safe_load(text)
+    args = config["datapool"]["args"]
+    if table.form:
+        yield f"The file is read with {', '.join(f'{key} {value!r}' for key, value in table.form.items())}."
+    if table.unread:
+        yield f"Columns that it does not use: {', '.join(table.unread)}."
+    if table.has_rewards:
+        yield "It does not use the rewards of the log; docs/rated_logs.md shows how to learn from them."
+    elif table.ratings:
+        yield f"Ratings: {table.ratings}. It ignores them; docs/rated_logs.md shows how to learn from ratings."
+    yield from _divided(config["datapool"]["id"], args, table)
+    longest = config["env"]["args"]["max_episode_length"]
+    if (n_words := table.n_reply_words or 0) * _TOKENS_PER_WORD > longest:
+        cut = f"replies are cut after {longest} tokens, by env.args.max_episode_length and max_new_tokens"
+        yield f"Long replies: one in twenty has more than {n_words} words, but {cut}."
+    if table.has_replies and reward is None:
+        imitated = "The model first imitates the replies (warm_start). " if "warm_start" in config else ""
+        weak = "a weak reward, because a good reply can differ from it; docs/rewards.md has others, for --reward"
+        yield f"{imitated}The reward is the similarity to a reply of the data: {weak}."
+    yield from _shown(table, args["format"], config["tokenizer"]["model_name"])
+
+
+def _divided(pool: str, args: dict[str, Any], table: Table) -> Iterator[str]:
+    """What is left out, and what the splits have, as a training reads them."""
+    notes, data, where = table.notes, dict[str, Any](), f" of the first {N_READ} rows"
+    if table.is_small:
+        try:
+            with _quiet():
+                data = {name: DataPoolRegistry.get(pool, {**args, "format": "eou", "split": name}) for name in SPLITS}
+            notes, where = sum((each.notes for each in data.values()), Counter()), ""
+        except DataError as error:
+            if args["format"] == "eou":  # a chat template can have a place for more
+                yield f"A training would stop: {error}"
+    yield from (f"{what[0].upper()}{what[1:]}{where}: {n:,}." for what, n in notes.items() if n)
+    if data:
+        said = {name: {folded(sample.prompt_or_input_text) for sample, _ in each} for name, each in data.items()}
+        n_known = len(said["test"] & (said["train"] | said["val"]))
+        yield from [f"{data['train'].copies}."] if data["train"].copies else []
+        sizes = ", ".join(f"{name} {len(each):,}" for name, each in data.items())
+        known = f"{len(said['test']):,} different prompts, {n_known} of which are in train or val"
+        yield f"Samples: {sizes}. The test has {known}."
+        if min(len(data["val"]), len(data["test"])) < MIN_SAMPLES:
+            few = f"that takes {MIN_SAMPLES} samples in val and in test, so about {4 * MIN_SAMPLES} rows without copies"
+            yield f"This is too little data to judge whether a training helps: {few}."
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Leaves out warnings, which are printed in other words."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _shown(table: Table, dialogue_format: str, model: str) -> Iterator[str]:
+    """Some samples as the model reads them."""
+    different = {example.text: (row, example) for row, example in reversed(table.examples)}
+    samples = sorted(different.values(), key=table.examples.index)[:_N_SHOWN]
+    as_read = "the model reads them" if dialogue_format == "eou" else f"the chat template of {model} gets them"
+    yield f"{len(samples)} samples, as {as_read}:"
+    for row, example in samples:
+        if dialogue_format == "eou":
+            said = [str(render_messages(example.messages, row, DialogueFormat("eou", None), example.system)[0])]
+        else:
+            opening = [{"role": "system", "content": example.system}] if example.system else []
+            said = [f"{each['role']}: {each['content']}" for each in (*opening, *example.messages)]
+        for text in (*said, *(f"-> {reply}" for reply in example.references[:1] if reply)):
+            text = " ".join(text.split())
+            yield f"  {text if len(text) <= _LONGEST_SHOWN else f'{text[:_LONGEST_SHOWN]} ...'}"
+        yield ""
 
 
 def write_config(path: Path, text: str, overwrite: bool = False) -> None:
@@ -208,45 +240,6 @@ def write_config(path: Path, text: str, overwrite: bool = False) -> None:
     with naming_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
-
-
-def _guess(path: Path, names: Sequence[str], reply: str | None, rows: Sequence[Row]) -> tuple[str, str | None]:
-    """Columns of prompts and replies: those with usual names, or the only two of a table."""
-    texts = [name for name in names if sum(" " in str(row.get(name)) for row in rows) > len(rows) / 2]
-    pairs = ((_first(texts, [name]), _first(texts, replies)) for name, replies in _PAIRS.items())
-    prompt = _first([name for name in names if name != reply], _PROMPTS)
-    reply = reply or _first([name for name in names if name != prompt], _REPLIES)
-    if prompt is None and len(names) == 2 and reply is not None:
-        prompt = next(name for name in names if name != reply)
-    if reply is None and (pair := next((pair for pair in pairs if all(pair)), None)):
-        prompt, reply = pair
-    if prompt is None:
-        proposed = map(shlex.quote, texts if len(texts) == 2 else ["COLUMN", "COLUMN"])
-        cure = "Say which one has the prompts, and which one the replies, if there are any"
-        flags = f"--prompt {next(proposed)} --reply {next(proposed)}"
-        raise DataError(f"the columns of {path} cannot be guessed: it has {', '.join(names)}. {cure}: {flags}")
-    return prompt, reply
-
-
-def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
-    lower = {name.lower().strip(): name for name in reversed(names)}
-    return next((lower[each] for each in wanted if each in lower), None)
-
-
-def _listed(row: Row, column: str) -> list[Any]:
-    """Utterances of a dialogue, which CSV files have as JSON."""
-    value = row[column]
-    found = parse_json(value, f"{row.place}: column {column!r}") if isinstance(value, str) else value
-    return found if isinstance(found, list) else []
-
-
-def _text(utterance: Any) -> str:
-    parts = utterance.values() if isinstance(utterance, Mapping) else [str(utterance)]
-    return " ".join(part for part in parts if isinstance(part, str))
-
-
-def _long(lengths: Sequence[int]) -> int:
-    return sorted(lengths)[math.ceil(_SHARE_WHOLE * len(lengths)) - 1] if lengths else 0
 
 
 def _tokens(n_words: int, limit: int) -> int:
@@ -259,7 +252,7 @@ datapool:
   args:
     path: {path}
     columns: {columns}{guess}
-    format: {format}
+{form}    format: {format}
     held_out_share: {share:g}  # of the rows, for validation, and as many for the test
 """
 _SIMILARITY = "  id: meteor  # similarity to the reference reply\n  args: {synonyms: false}"

@@ -92,7 +92,7 @@ class AskingPool(TextGenPool):
         super().__init__(samples, [weight for _, weight in pool])
         self.end_of_turn, self.dialogue_format = end, form
         self.players, self.has_rewards, self.source_key = pool.players, pool.has_rewards, pool.source_key
-        self._pool = pool
+        self._pool, self.repeats_prompts = pool, pool.repeats_prompts
 
     def prompted_conversations(self) -> Iterator[Dialogue]:
         return self._pool.prompted_conversations()

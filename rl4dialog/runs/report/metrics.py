@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rl4dialog.core.config_blocks import TEXT_GENERATION
+from rl4dialog.core.types import MIN_SAMPLES
 from rl4dialog.core.yaml_loader import flatten, packaged_yaml
 from rl4dialog.functional.statistics import CONFIDENCE, Estimate, Interval, wilson_interval
 from rl4dialog.runs.reading import Predictions, Run, number, pair, read_run
 
-MIN_SAMPLES = 50
-"""Fewer samples get no interval and no verdict: scores of samples can be skewed, and Student's t then covers less."""
 ROUNDING = 1e-6
 """Change up to which numbers are equal, in units of the metric or, above 1, relative to it."""
 REWARD_KEY, RETURN_KEYS = "reward", ("conversation/return", "episode/return")

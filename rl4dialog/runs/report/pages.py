@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.files import naming_errors, replaced, to_plain
+from rl4dialog.core.types import MIN_SAMPLES
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.progress import duration
 from rl4dialog.runs.reading import Predictions, Run, as_text, number, pair, read_run
@@ -33,7 +34,6 @@ from rl4dialog.runs.report.curves import (
 )
 from rl4dialog.runs.report.figures import COLORS, histogram, line_chart, stacked_chart
 from rl4dialog.runs.report.metrics import (
-    MIN_SAMPLES,
     REWARD_KEY,
     before_and_after,
     direction,

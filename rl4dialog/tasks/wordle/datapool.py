@@ -198,6 +198,8 @@ class Wordle(TextGenPool):
         super().__init__(cast("list[Sample]", written))  # read like a list
         self._written, self._blocks, self._n_games = written, blocks, n_games
 
+    repeats_prompts = True
+
     @classmethod
     def prepare(
         cls,

@@ -7,9 +7,9 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Sample
+from rl4dialog.core.types import AGENT, MIN_SAMPLES, PARTNER, Sample
+from rl4dialog.data.splits import folded
 from rl4dialog.policies.models import embedding_rows, ids_without_token
-from rl4dialog.runs.report.metrics import MIN_SAMPLES
 from rl4dialog.runs.summary import transcript
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.end_of_turn import end_of_sequence_ids
@@ -112,20 +112,29 @@ def _judged_lengths(lengths: list[int], limit: int, what: str, advice: str) -> F
 
 
 def held_out(subject: Subject) -> Finding:
-    """Fraction of val and test samples that the train split contains, too: the same prompt, goal and references."""
-    trained = _with_references(subject, "train")
-    if not trained:
+    """Fraction of val and test samples whose prompt and goal another split has: val's train, and test's train or val.
+
+    Case, whitespace and punctuation do not count.
+    """
+    if subject.data.pools["train"].repeats_prompts:
+        raise NotApplicable("all splits have the same prompts, as in games")
+    known = _with_references(subject, "train")
+    if not known:
         raise NotApplicable("the samples have no references")
-    if len({prompt for prompt, *_ in trained}) < len(trained) / 2:
-        raise NotApplicable("most samples share a prompt with others, as in games")
-    known = set(trained)
-    found = {split: _with_references(subject, split) for split in ("val", "test") if split in subject.data.pools}
-    shares = {split: sum(each in known for each in texts) / len(texts) for split, texts in found.items() if texts}
+    shares, said = list[float](), list[str]()
+    for split in [split for split in ("val", "test") if split in subject.data.pools]:
+        if not (own := _with_references(subject, split)):
+            continue
+        prompts, whole = {prompt for prompt, _ in known}, set(known)
+        shares.append(sum(prompt in prompts for prompt, _ in own) / len(own))
+        equal = sum(each in whole for each in own) / len(own)
+        said.append(f"{shares[-1]:.1%} of {len(own):,} {split} samples ({equal:.1%} with the same reply)")
+        known += own
     if not shares:
         raise NotApplicable("there is no val or test split with references")
-    measured = ", ".join(f"{share:.1%} of {len(found[split]):,} {split} samples" for split, share in shares.items())
     advice = "scores on these splits are too good: remove repeated rows from the data, or say so beside the scores"
-    return judged(max(shares.values()), f"{measured} are in the train split, too", advice, warn_above=REPEATED_SHARE)
+    measured = f"{', '.join(said)} have a prompt that is in another split, too"
+    return judged(max(shares), measured, advice, warn_above=REPEATED_SHARE)
 
 
 def evaluations(subject: Subject) -> Finding:
@@ -222,10 +231,10 @@ def _some_samples(subject: Subject) -> list[Sample]:
     return samples[:: max(1, len(samples) // N_SAMPLES)][:N_SAMPLES]
 
 
-def _with_references(subject: Subject, split: str) -> list[tuple[str, ...]]:
-    """Prompt, goal and references of the samples that have references."""
+def _with_references(subject: Subject, split: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Folded prompt with goal, and references, of the samples that have references."""
     return [
-        (str(each.prompt_or_input_text), str((each.meta_data or {}).get("goal_text", "")), *each.references)
+        (folded(f"{each.prompt_or_input_text} {(each.meta_data or {}).get('goal_text', '')}"), tuple(each.references))
         for each in subject.data.samples(split)
         if any(each.references)
     ]

@@ -217,7 +217,11 @@ def test_ten_thousand_long_rows_are_read(write):
         ("t.csv", "a,b\n1,2\n1\n", r"t\.csv:3: 1 fields, but the first line has 2 columns \(a, b\)"),
         ("t.csv", 'a,b\n"1"x,2\n', r"t\.csv:2: not valid CSV"),
         ("t.csv", "a,a\n1,2\n", r"t\.csv:1: duplicate column name in a, a"),
-        ("t.csv", b"a,b\nbr\xffken,1\n", r"t\.csv:2: not valid UTF-8 .* set the encoding, such as encoding: cp1252"),
+        (
+            "t.csv",
+            b"a,b\n\xc3\xb6,1\n\xc3\xb6,1\nbr\xffken,1\n",
+            r"t\.csv:4: not valid UTF-8 .* set the encoding, such as encoding: cp1252",
+        ),
         ("t.csv", "sep=;\na;b\n1;2\n1\n", r"t\.csv:4: 1 fields"),
         ("t.parquet", "no parquet", r"t\.parquet cannot be read as a Parquet file"),
         ("t.jsonl.gz", "no gzip", r"t\.jsonl\.gz cannot be read as a gzip file"),

@@ -1,5 +1,6 @@
 """Finding the files and hub datasets of a split, and drawing splits that are missing."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from rl4dialog.core import downloads as core_hub
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import (
+    drawn_groups,
     drawn_rows,
     file_readers,
+    folded,
     load_hub_dataset,
     shuffled,
     split_files,
@@ -101,6 +104,33 @@ def test_split_that_exists_is_not_drawn_and_others_the_same_everywhere():
     assert len(values(read_split("train", everything, "here", 0.2))) == 10
     assert shuffled(6, "seed") == [4, 0, 1, 3, 2, 5]
     assert [len(drawn_rows(3, split, ("val", "test"), 0.01, "s")) for split in ("train", "val", "test")] == [1, 1, 1]
+
+
+SPLIT_NAMES = ("train", "val", "test")
+
+
+@pytest.mark.parametrize("held_out", [("val", "test"), ("val",)])
+@pytest.mark.parametrize("n_rows", [2, 3, 4, 11, 100])
+def test_rows_without_copies_are_drawn_as_ever(n_rows, held_out):
+    for groups in (range(n_rows), [None, *range(1, n_rows)]):
+        found = drawn_groups(groups, held_out, 0.2, "s")
+        assert found == {split: drawn_rows(n_rows, split, held_out, 0.2, "s") for split in (*held_out, "train")}
+
+
+@pytest.mark.parametrize(
+    "groups", ["aaabbc", "abcd" * 20, "a" * 90 + "bcdefghijk", "aabbccddeeffgghh", "aab" + "c" * 97]
+)
+def test_groups_are_in_one_split_and_no_split_is_empty(groups):
+    for seed in map(str, range(20)):
+        found = drawn_groups(groups, ("val", "test"), 0.2, seed)
+        members = [{groups[row] for row in rows} for rows in found.values()]
+        assert all(members) and sum(map(len, members)) == len({*groups})
+        assert sorted(itertools.chain(*found.values())) == [*range(len(groups))]
+
+
+def test_copies_differ_in_case_space_and_punctuation():
+    assert folded("Where's  my PARCEL?!") == folded("where s my parcel") != folded("where is my parcel")
+    assert folded("3 - 4 = ?") != folded("3 + 4 = ?") and folded("?!") != folded("")
 
 
 def test_split_is_read_anew_each_time(write):

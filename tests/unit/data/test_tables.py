@@ -68,14 +68,14 @@ def test_template_must_name_columns_and_nothing_else(write, template):
 @pytest.mark.parametrize(
     "columns, message",
     [
-        ({"prompt": "question"}, r"train\.jsonl:1: no column 'question' \(columns: q, a, key, topic, often\)"),
-        ({"prompt": "q", "references": "topic"}, r"train\.jsonl:2: column 'topic' must contain text, not None"),
+        ({"prompt": "question"}, r"train\.jsonl:1: no column 'question' \(columns: q, a, key, topic, often, list\)"),
+        ({"prompt": "q", "references": "list"}, r"train\.jsonl:1: column 'list' is an empty list; it must"),
         ({"prompt": "q", "references": "a", "weight": "key"}, r"jsonl:1: column 'key' must contain a positive weight"),
     ],
 )
 def test_bad_columns_are_named(write, columns, message):
     with pytest.raises(DataError, match=message):
-        Jsonl.prepare("train", write({"train.jsonl": jsonl(ROWS)}), columns)
+        Jsonl.prepare("train", write({"train.jsonl": jsonl([{**ROWS[0], "list": []}])}), columns)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,43 @@ def test_one_file_is_split_only_when_asked(write):
     parts = [Jsonl.prepare(split, file, held_out_share=0.1, split_seed=1) for split in ("train", "val", "test")]
     assert [len(part) for part in parts] == [8000, 1000, 1000]
     assert len({sample.prompt_or_input_text for part in parts for sample, _ in part}) == 10_000
+
+
+def of_splits(file, **args):
+    pools = [Jsonl.prepare(split, file, held_out_share=0.25, **args) for split in ("train", "val", "test")]
+    return [[str(sample.prompt_or_input_text) for sample, _ in pool] for pool in pools]
+
+
+def test_copies_are_in_one_split(write, caplog):
+    rows = [
+        {"prompt": f"{'Where' if i % 2 else 'where'} is it, no. {i % 7}{'?' * (i % 3)}", "reference": "x"}
+        for i in range(60)
+    ]
+    train, val, test = of_splits(write({"a.jsonl": jsonl(rows)}) / "a.jsonl")
+    numbers = [{prompt.split()[4][0] for prompt in each} for each in (train, val, test)]
+    assert sum(map(len, numbers)) == 7 and len(train) + len(val) + len(test) == 60
+    assert "a.jsonl: 53 of 60 rows repeat another prompt or dialogue" in caplog.text
+    assert "6 more differ only in numbers; copies are in the same split. Rows: train" in caplog.text
+    same = of_splits(write({"b.jsonl": jsonl([{"prompt": "Go!", "reference": "x"}] * 8)}) / "b.jsonl")
+    assert [len(each) for each in same] == [4, 2, 2] and "copies are in all splits" in caplog.text
+
+
+def test_dialogues_that_begin_alike_leave_no_copy_in_another_split(write, caplog):
+    rows = [{"talk": ["hi", "hello", f"word {i}", "fine"]} for i in range(40)]
+    file = write({"a.jsonl": jsonl(rows)}) / "a.jsonl"
+    train, val, test = of_splits(file, columns={"dialogue": "talk"}, format="eou")
+    assert len(train) == 60 and len(val) == len(test) == 10, "the last of three replies"
+    assert not {*train} & {*val, *test} and not {*val} & {*test}
+    assert "test: samples with a prompt of another split, left out: 20" in caplog.text
+
+
+def test_rows_of_one_user_are_in_one_split(write):
+    rows = [
+        {"prompt": f"what is {i} of {i % 9}" if i else "hi", "reference": "x", "user": f"u{i % 9}"} for i in range(90)
+    ]
+    parts = of_splits(write({"a.jsonl": jsonl(rows)}) / "a.jsonl", split_by="user")
+    users = [{prompt.split()[-1] for prompt in each if prompt != "hi"} for each in parts]
+    assert sum(map(len, users)) == 9 and all(users)
 
 
 def test_max_size_keeps_the_first_samples_and_reads_no_further(write):

@@ -1,4 +1,8 @@
+import csv
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +12,9 @@ from rl4dialog.cli import main
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.training.new_config import RECIPES, TINY_MODEL, config_text, read_table
+from rl4dialog.data.guessed_columns import read_table
+from rl4dialog.training.building.components import import_and_check
+from rl4dialog.training.new_config import RECIPES, TINY_MODEL, config_text
 
 
 def write_csv(folder, header, *rows):
@@ -30,6 +36,10 @@ def write_csv(folder, header, *rows):
         ("instruction,input,response", "instruction", "response"),
         ("prompt,agent", "prompt", None),
         ("conversation,user,bot", "user", "bot"),  # words, and no list of messages
+        ("Customer message,Agent reply,CSAT", "Customer message", "Agent reply"),
+        ("agentText,visitorText", "visitorText", "agentText"),
+        ("Frage,Antwort", "Frage", "Antwort"),
+        ("message,our answer,x", "message", "our answer"),
     ],
 )
 def test_columns_are_guessed_from_usual_names(tmp_path, header, prompt, reply):
@@ -69,7 +79,9 @@ def test_a_model_without_chat_template_first_learns_the_replies(tmp_path):
         (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
         config = yaml.safe_load(config_text(table, "config.yml", str(tmp_path / "model")))
         assert config["datapool"]["args"]["format"] == kind and "lora" in config
-        assert config.get("warm_start", {}).get("keep_best", False) is (kind == "eou")
+        assert config["warm_start"]["keep_best"] and config["warm_start"]["n_epochs"] == (10000 if kind == "eou" else 3)
+        rewarded = yaml.safe_load(config_text(table, "config.yml", str(tmp_path / "model"), "length_penalty"))
+        assert ("warm_start" in rewarded) is (kind == "eou"), "replies are imitated first if they are all there is"
     with pytest.raises(ConfigError, match=r"--model \./none: there is no such folder"):
         config_text(table, "config.yml", "./none")
 
@@ -89,6 +101,62 @@ def test_lengths_come_from_the_data(tmp_path):
     assert config["env"]["args"] == {"max_prompt_length": 32, "max_episode_length": 32}
     long = read_table(write_csv(tmp_path, "prompt,reply", *["w " * 100 + ",x"] * 3))
     assert yaml.safe_load(config_text(long, "config.yml"))["env"]["args"]["max_prompt_length"] == 160
+
+
+def made_table(kind, folder):
+    """A table as a shop exports it: with copies, an empty cell and a second language."""
+    asked = [f"wo ist Paket {i % 39} ?" if i % 3 else f"Where is order {i % 39}, please?" for i in range(60)]
+    said = ["es kommt morgen ." if i % 3 else "it comes\ntomorrow ." for i in range(60)]
+    pairs = [*zip(asked, said, strict=True)]
+    talks = [json.dumps([{"from": "customer", "text": q}, {"from": "agent", "text": a}]) for q, a in pairs]
+    rows = {
+        "two_languages": [
+            ["id", "Customer message", "Agent reply", "CSAT"],
+            *([i, *p, 1 + i % 5] for i, p in enumerate(pairs)),
+        ],
+        "dialogues": [["id", "dialogue"], *enumerate([*talks, ""])],
+        "turns": [["customer_1", "helper_1", "customer_2", "helper_2"], *([*p, *p] for p in pairs)],
+        "utterances": [
+            ["chat", "time", "from", "text"],
+            *([i, n, "ab"[n], p[n]] for i, p in enumerate(pairs) for n in (0, 1)),
+        ],
+        "long": [["question", "answer"], *([q, f"{a} " * 60] for q, a in pairs)],
+        "ten": [["they said", "we said"], *pairs[:10]],
+    }[kind]
+    with open(folder / "table.csv", "w", newline="", encoding="cp1252") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
+
+
+LEAKS = r"(\d+) different prompts, 0 of which are in train or val\."
+
+
+@pytest.mark.parametrize("kind", ["two_languages", "dialogues", "turns", "utterances", "long", "ten"])
+def test_tables_of_strangers_are_written_up_with_what_counts(tmp_path, monkeypatch, capsys, kind):
+    monkeypatch.chdir(tmp_path)
+    made_table(kind, tmp_path)
+    assert main(["init", "--data", "table.csv", "--model", TINY_MODEL]) == 0
+    said = capsys.readouterr().out
+    assert re.search(LEAKS, said) and "3 samples, as the model reads them:\n" in said and "<EOU>\n  -> " in said
+    assert "The model first imitates the replies (warm_start). The reward is the similarity" in said and "weak" in said
+    assert "This is too little data to judge whether a training helps: that takes 50 samples in val and in test" in said
+    assert ("Ratings: CSAT (1 to 5, in 60 of 60 rows)." in said) is (kind == "two_languages")
+    assert ("Rows without a dialogue in 'dialogue', left out: 1.\n" in said) is (kind == "dialogues")
+    assert ("21 of 60 rows repeat another prompt or dialogue" in said) is (kind != "ten")
+    assert ("Long replies: one in twenty has more than 240 words, but replies are cut after 128" in said) is (
+        kind == "long"
+    )
+    config = load_config("config.yml")
+    import_and_check(config, "config.yml")
+    assert config.datapool.args["delimiter"] == ";"
+
+
+def test_init_loads_nothing_heavy(tmp_path):
+    write_csv(tmp_path, "question,answer", *(f"how much is {i} ?,it is {i} ." for i in range(60)))
+    code = "import sys; from rl4dialog.cli import main; main(sys.argv[1:]); print([*sys.modules])"
+    argv = [sys.executable, "-c", code, "init", "--data", "table.csv"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "config.yml is written" in done.stdout
+    assert not any(f"'{name}'" in done.stdout for name in ("torch", "transformers", "scipy", "pandas", "datasets"))
 
 
 def test_a_written_config_trains(tmp_path, monkeypatch, capsys):
@@ -122,7 +190,9 @@ def test_bad_tables_are_explained(tmp_path):
     with pytest.raises(DataError, match=r"cannot be guessed: it has a, b, c.* --prompt COLUMN --reply COLUMN"):
         read_table(write_csv(tmp_path, "a,b,c"))
     with pytest.raises(DataError, match=r"which one the replies, if there are any: --prompt 'they said' --reply us$"):
-        read_table(write_csv(tmp_path, "id,they said,us,mood", *["1,where is it ?,on its way .,fine"] * 3))
+        read_table(write_csv(tmp_path, "id,they said,us,mood", *["1,where is it ?,on its way .,all is fine"] * 3))
+    two = read_table(write_csv(tmp_path, "id,they said,us,mood", *["1,where is it ?,on its way .,fine"] * 3))
+    assert two.columns == {"prompt": "they said", "references": "us"}
     assert read_table(write_csv(tmp_path, "a,b,c"), "a", "b").columns == {"prompt": "a", "references": "b"}
     with pytest.raises(DataError, match=r"--reply d: .* has no such column; it has a, b, c"):
         read_table(write_csv(tmp_path, "a,b,c"), "a", "d")

@@ -155,6 +155,8 @@ class RandomWalks(TextGenPool):
 
     graph: Graph  # the graph, which is the same in all splits
 
+    repeats_prompts = True
+
     @classmethod
     def prepare(
         cls,

@@ -7,10 +7,10 @@ import pytest
 from run_files import prediction, write_json, write_lines, write_run
 from scipy import stats
 
+from rl4dialog.core.types import MIN_SAMPLES
 from rl4dialog.functional.statistics import Estimate, Interval, wilson_interval
 from rl4dialog.runs.reading import Predictions, read_run
 from rl4dialog.runs.report.metrics import (
-    MIN_SAMPLES,
     NO_SAMPLE_SCORES,
     NOT_A_MEAN,
     MetricChange,

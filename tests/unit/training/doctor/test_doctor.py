@@ -220,7 +220,7 @@ SICK = [
         "100.0% of 36 prompts are truncated to 24 tokens",
     ),
     ("references", sick_samples("train", None, LONG), "warn", "100.0% of 36 references have more than 10 tokens"),
-    ("held_out", sick_samples("test"), "warn", "100.0% of 36 test samples are in the train split, too"),
+    ("held_out", sick_samples("test"), "warn", "100.0% of 36 test samples (100.0% with the same reply) have a prompt"),
     ("evaluations", lambda subject: None, "warn", "6 val samples and 6 test samples in each evaluation"),
     ("memory", lambda subject: vars(subject).update(memory_plan=LARGE), "fail", "MiB needed"),
     ("disk", lambda subject: vars(subject).update(memory_plan=LARGE), "fail", "MiB for 3 checkpoints and the model"),
