@@ -152,7 +152,8 @@ def test_rollouts_evaluations_chats_and_examples_read_the_same(is_plain):
     env = make_env(form.tokenizer, end_of_turn=form.end, max_prompt_length=P, vocab_size=len(form.tokenizer))
     env.reset(options={"sample": sample})
     lengths = Lengths(P, 60, turn_end="<EOU>")
-    of_run = {"tokenizer": form.tokenizer, "lengths": lengths, "config": None, "dialogue_format": None}
+    of_run = {"tokenizer": form.tokenizer, "lengths": lengths, "dialogue_format": None}
+    of_run["config"] = types.SimpleNamespace(prompt_prefix=None)
     loaded = types.SimpleNamespace(**of_run)
     (example,), _ = build_examples(
         [sample], form.tokenizer, end_of_turn="<EOU>", max_prompt_length=P, max_reply_length=None

@@ -43,7 +43,7 @@ def test_sigterm_after_the_stop_leaves_the_exit_code(monkeypatch, capsys):
     def stop(args):
         raise RunInterrupted("stopped by SIGTERM")
 
-    monkeypatch.setitem(cli.COMMANDS, "train", SimpleNamespace(run=stop, options=()))
+    monkeypatch.setitem(cli.COMMANDS, "train", SimpleNamespace(run=stop, options=(), is_resumable=True))
     before = signal.getsignal(signal.SIGTERM)
     try:
         assert cli._run("train", SimpleNamespace()) == 75
