@@ -377,34 +377,35 @@ def show(name: str, found: Mapping[str, Any]) -> None:
 
 
 def plot(scripted: Mapping[str, Any], found: Mapping[int, Any], size: Size, output: Path) -> None:
-    """Plot correlations with the truth: estimators without a critic as lines, critics over lambda or their games."""
+    """Plot correlations with the truth over lambda, or the discount that does the same without a critic."""
     figure, all_axes = plain_figure(5 * (1 + len(found)), 4.5, 1, 1 + len(found))
-    for axes, of_player in zip(all_axes, (scripted, *found.values()), strict=True):
+    titles = ["scripted player", *(f"policy after {stage} iterations" for stage in found)]
+    for axes, title, of_player in zip(all_axes, titles, (scripted, *found.values()), strict=True):
         rows = of_player["estimators"]
-        others = [name for name in rows if "critic" not in name and "discount" not in name]
-        for i, name in enumerate([*others, "to go, by turn, discount 0.9"] if axes is not all_axes[0] else others):
+        for i, name in enumerate(("total reward", "to go, by turn", "to go, group by turn")):
             axes.axhline(rows[name]["correlation"] or math.nan, color=f"C{i}", linestyle="--", label=name)
-    rows = scripted["estimators"]
-    exact = [rows[f"exact critic, lambda {lambda_:g}"]["correlation"] for lambda_ in LAMBDAS]
-    discounted = [rows[f"to go, by turn, discount {lambda_:g}"]["correlation"] for lambda_ in LAMBDAS[:-1]]
-    all_axes[0].plot(LAMBDAS, exact, color="black", marker="o", label="exact critic")
-    discounted.append(rows["to go, by turn"]["correlation"])
-    all_axes[0].plot(LAMBDAS, discounted, color="C2", marker="s", label="to go, by turn, discounted")
-    all_axes[0].set(title="scripted player", xlabel="λ or discount", ylabel="correlation with the true advantage")
-    for axes, (stage, of_stage) in zip(all_axes[1:], found.items(), strict=True):
-        for kind, marker in zip(size.kinds, "osd", strict=False):
-            for lambda_, shade in ((0.9, "black"), (1.0, "gray")):
-                names = [f"{kind} after {n}, lambda {lambda_:g}" for n in size.critics]
-                each, low, high = (
-                    np.array([of_stage["estimators"][name][f"correlation{end}"] for name in names], dtype=float)
-                    for end in ("", "/low", "/high")
-                )
-                of_kind = [*of_stage["games of critics"].values()]
-                look = {"color": shade, "marker": marker, "label": f"{kind}, λ {lambda_:g}"}
-                axes.errorbar(of_kind, each, (each - low, high - each), capsize=2, **look)
-        axes.set(xscale="log", xlabel="games that the critic has seen", title=f"policy after {stage} iterations")
-    for axes in all_axes[:2]:
-        axes.legend(fontsize="x-small")
+        discounts = [f"to go, by turn, discount {lambda_:g}" for lambda_ in LAMBDAS[:-1]]
+        lines = {"to go, by turn, discounted": [*discounts, "to go, by turn"]}
+        games = of_player.get("games of critics", {})
+        critics = [(kind, n) for kind in size.kinds for n in size.critics] if games else []
+        for kind, n in critics:
+            label = f"{kind}, {games[str(n)]:,.0f} games"
+            lines[label] = [f"{kind} after {n}, lambda {lambda_:g}" for lambda_ in LAMBDAS]
+        if not games:
+            lines["exact critic"] = [f"exact critic, lambda {lambda_:g}" for lambda_ in LAMBDAS]
+        for i, (label, names) in enumerate(lines.items()):
+            each, low, high = (
+                np.array([rows[name][f"correlation{end}"] for name in names], dtype=float)
+                for end in ("", "/low", "/high")
+            )
+            kind = next((number for number, kind in enumerate(size.kinds) if label.startswith(f"{kind},")), 0)
+            shade = {"color": "C1" if i == 0 else str(0.6 - 0.3 * ((i - 1) % max(len(size.critics), 1)))}
+            axes.plot(LAMBDAS, each, marker="so^d"[0 if i == 0 else 1 + kind], label=label, **shade)
+            if i in (0, len(size.critics)) or not games:
+                axes.fill_between(LAMBDAS, low, high, alpha=0.12, **shade)
+        axes.set(title=title, xlabel="λ or discount")
+        axes.legend(fontsize="xx-small")
+    all_axes[0].set(ylabel="correlation with the true advantage")
     save_figure(figure, output)
 
 
