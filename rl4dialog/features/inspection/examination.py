@@ -12,10 +12,11 @@ from rich.text import Text
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.registry import import_object
+from rl4dialog.features.inspection import data_checks as of_data
+from rl4dialog.features.inspection import model_checks as of_model
+from rl4dialog.features.inspection.subject import Subject
 from rl4dialog.runs.progress import Progress
-from rl4dialog.training.doctor import data_checks as of_data
-from rl4dialog.training.doctor import model_checks as of_model
-from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject
+from rl4dialog.training.findings import Finding, NotApplicable
 
 # Predict memory before a model is loaded, which would be counted twice. Training comes last.
 CHECKS: dict[str, Callable[[Subject], Finding]] = {
