@@ -12,5 +12,5 @@ FEATURE = Feature(
         "rl4dialog.training.watch": f"{__name__}.watch",
         **{f"rl4dialog.training.doctor.{name}": f"{__name__}.{name}" for name in _DOCTOR},
     },
-    page=("watching.md", "human_ratings.md"),
+    page="watching.md",
 )
