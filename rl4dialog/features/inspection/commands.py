@@ -28,12 +28,12 @@ from rl4dialog.commands.options import (
     flag("--all", "show passed and skipped checks in full, too"),
 )
 def doctor(args: Namespace) -> int:
-    from rl4dialog.features.inspection.examination import examine, has_failed, print_findings
+    from rl4dialog.features.inspection.examination import examine, print_findings
     from rl4dialog.features.inspection.subject import Subject
 
     findings = examine(Subject(read_config(args), Path(args.base_path_to_store_results), args.quick), args.debug)
     print_findings(findings, show_all=args.all)
-    if has_failed(list(findings.values())):
+    if any(found.level == "fail" for found in findings.values()):
         return 1
     of_training = [each for each in args.argv[1:] if each not in ("--quick", "--all")]  # with the same overrides
     print(f"Next: rl4dialog train {shlex.join(of_training)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rich import box
 from rich.table import Table
@@ -91,7 +91,3 @@ def print_findings(findings: dict[str, Finding], console: Console | None = None,
             console.print(Text("--all shows passed and skipped checks in full", style="dim"))
     levels = [found.level for found in findings.values()]
     console.print(Text(", ".join(f"{levels.count(level)} {level}" for level in _STYLES if level in levels)))
-
-
-def has_failed(findings: Sequence[Finding]) -> bool:
-    return any(found.level == "fail" for found in findings)
