@@ -1,4 +1,4 @@
-"""What a check of a run before its start finds: what kinds of runs share with a feature that runs their checks."""
+"""Results of checks of a run before its start."""
 
 from __future__ import annotations
 

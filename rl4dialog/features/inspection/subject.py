@@ -81,7 +81,6 @@ class Subject(Assembly):
 
     @property
     def model_state(self) -> str:
-        """Description of the examined model, if the run has a warm start."""
         return self._model_and_state[1]
 
     @property

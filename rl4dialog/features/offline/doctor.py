@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -61,7 +60,7 @@ def logged_rewards(subject: Assembly) -> Finding:
     return Finding("pass", measured)
 
 
-def prior_likelihood(subject: Any) -> Finding:
+def prior_likelihood(subject: Assembly) -> Finding:
     """Check the language model's loss on replies of the log."""
     config, log = _config_of(subject), subject.log
     policy = build_inference_policy(subject, subject.initial_model)

@@ -51,9 +51,9 @@ class IterationCallback(BaseCallback):
 
 
 class FeatureCallback(IterationCallback):
-    """Accompanies every run that trains a policy, for the feature that names it, or a function that makes it.
+    """Accompanies every run that trains a policy, for the feature that names what makes it in its ``callbacks``.
 
-    It is made of the trainee and the run folder, and acts when the logged values of an iteration are recorded.
+    It acts when the logged values of an iteration are recorded, before the callbacks of the config.
     """
 
     def check_start(self, rewards: Sequence[float]) -> None:
