@@ -75,10 +75,10 @@ def print_summary(
         headlines = headlines_of(changes)
         if sentence := verdict(headlines, f"{n_samples:,} test samples"):
             console.print(Text(sentence, style="bold"))
-            if run is not None and all(each.effect != "better" for each in headlines):
-                _print_causes(console, causes(run))
         elif 0 < n_samples < MIN_SAMPLES:
             console.print(Text(f"Changes have no interval: that takes at least {MIN_SAMPLES} samples", style="dim"))
+        if run is not None and all(each.effect != "better" for each in headlines):
+            _print_causes(console, causes(run), bool(sentence))
     else:
         console.print("Nothing was measured: the config has no train_evaluation.metrics and no reward_fn.")
     if len(shown) < len(keys):
@@ -109,10 +109,11 @@ def print_summary(
     console.print(Text(f"Run folder: {run_path}"), soft_wrap=True)
 
 
-def _print_causes(console: Console, found: Sequence[Cause]) -> None:
+def _print_causes(console: Console, found: Sequence[Cause], has_verdict: bool) -> None:
     for cause in found:
         console.print(Text(f"{cause.name.capitalize()}: {cause.shown}.\n  Change first: {cause.change}"))
-    console.print(f"What {'else ' if found else ''}to look at first: docs/hyperparameters.md")
+    if found or has_verdict:
+        console.print(f"What {'else ' if found else ''}to look at first: docs/hyperparameters.md")
 
 
 def table_style(console: Console) -> box.Box:
