@@ -355,8 +355,8 @@ class WarmStartConfig(Block):
     max_samples: int | None = Field(default=None, ge=1)
     """Maximum number of training samples. Default: all."""
     keep_best: bool = False
-    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones. After five
-    epochs without a lower one, the warm start ends.
+    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones. After
+    five epochs without a lower one, the warm start ends.
     """
 
 
