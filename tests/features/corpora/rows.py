@@ -14,7 +14,22 @@ METRIC_KEYS = {
     },
     "spice": {"lexical/spice"},
     "spider": {"lexical/spider"},
+    "summaCConv": {"consistency/summacconv"},
+    "summaCZS": {"consistency/summaczs"},
 }
+
+
+def _nli(fixture):
+    return {"model_name": fixture("save_classifier")(["entailment", "neutral", "contradiction"])}
+
+
+def _summac_conv(fixture):
+    import torch
+
+    shapes = {"mlp.weight": (1, 23), "mlp.bias": (1,), "layer_final.weight": (2, 3), "layer_final.bias": (2,)}
+    path = str(fixture("tmp_path") / "weights.bin")
+    torch.save({name: torch.zeros(shape) for name, shape in shapes.items()}, path)
+    return {"start_file": path, "models": [_nli(fixture)["model_name"]]}
 
 
 def _spice(fixture):
@@ -26,6 +41,8 @@ ARGUMENTS = {
     "common_gen_preference_model": lambda fixture: {"model_name": fixture("save_t5")(["good", "bad", "a", "cat"])},
     "spice": _spice,
     "spider": _spice,
+    "summaCConv": _summac_conv,
+    "summaCZS": _nli,
 }
 SAME_AS_METRIC = {
     "parent": ("parent_totto", "table_to_text/parent_overall_f_score"),
@@ -39,6 +56,10 @@ ACCEPTED_REWARDS = [
     ("rouge", {"rouge_type": "rouge1", "shaping_fn": "common_gen_repeat_penalty", "use_single_ref": False}),
     ("rouge_combined", {"shaping_fn": "common_gen_repeat_penalty"}),
     ("spider", {"spice_coeff": 0.5, "cider_coeff": 0.5, "shaping_fn": "common_gen_repeat_penalty_batched"}),
+]
+ACCEPTED_METRICS = [
+    ("summaCConv", {"granularity": "sentence"}),
+    ("summaCZS", {"granularity": "sentence", "use_ent": True, "use_con": False}),
 ]
 NO_EFFECT = ["common_gen_preference_model"]
 WRONG_ARGUMENTS = [
