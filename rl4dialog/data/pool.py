@@ -107,7 +107,6 @@ class TextGenPool:
     @classmethod
     def note_on(cls, args: Mapping[str, Any]) -> str:
         """What a user should know of the arguments of :meth:`prepare`, such as that one has no effect; or nothing."""
-        del args
         return ""
 
     def __len__(self) -> int:

@@ -29,26 +29,22 @@ class NliModel:
     def __init__(self, model_name: str, batch_size: int, who: str) -> None:
         what, hint = f"{who}: NLI model", f"Set model_name: <folder of a model>, such as a downloaded {DEFAULT_MODEL}."
         self._classifier = SequenceClassifier.from_pretrained(model_name, batch_size, what=what, hint=hint)
-        self._classes = _classes_of(self._classifier.model.config, f"{who}: NLI model {model_name!r}")
+        config, self._classes = self._classifier.model.config, list[int]()
+        labels = [str(config.id2label.get(i, i)) for i in range(config.num_labels)]
+        for name, beginnings in _LABELS.items():
+            matching = [i for i, label in enumerate(labels) if label.lower().replace("_", " ").startswith(beginnings)]
+            if len(matching) != 1:
+                raise ModelError(
+                    f"{what} {model_name!r} has no label that identifies the class {name}: its labels are "
+                    f"{', '.join(labels)}. Use one with entailment, neutral and contradiction in id2label of "
+                    "config.json"
+                )
+            self._classes += matching
 
     def probabilities(self, premises: list[str], hypotheses: list[str]) -> np.ndarray:
         """Compute probabilities per pair: entailment, contradiction, neutral. Shape (number of pairs, 3)."""
         found: np.ndarray = self._classifier.logits(premises, hypotheses).softmax(-1)[:, self._classes].numpy()
         return found
-
-
-def _classes_of(config: Any, what: str) -> list[int]:
-    labels = [str(config.id2label.get(i, i)) for i in range(config.num_labels)]
-    classes = []
-    for name, beginnings in _LABELS.items():
-        matching = [i for i, label in enumerate(labels) if label.lower().replace("_", " ").startswith(beginnings)]
-        if len(matching) != 1:
-            raise ModelError(
-                f"{what} has no label that identifies the class {name}: its labels are {', '.join(labels)}. Use one "
-                f"with entailment, neutral and contradiction in id2label of config.json"
-            )
-        classes += matching
-    return classes
 
 
 class PersonaConsistencyMetric(ReplyMetric, PerDialogueMetric):
