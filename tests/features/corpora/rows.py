@@ -1,6 +1,7 @@
 """Rows of this feature in tables of tests about all components."""
 
 import functools
+import json
 
 from stand_in_data import write_original
 
@@ -69,7 +70,30 @@ WRONG_ARGUMENTS = [
     "datapool imdb_seq2seq: positive_ratio=1.5",
     "datapool totto: representation=subtabel",
 ]
+CRD3 = [
+    {
+        "ALIGNMENT": {"CHUNK ID": "C1E001_0", "TURN START": 0, "TURN END": 2, "ALIGNMENT SCORE": 2.0},
+        "CHUNK": "They meet.",
+        "TURNS": [
+            {"NAMES": ["MATT"], "UTTERANCES": ["Hello everyone .", "Welcome ."], "NUMBER": 0},
+            {"NAMES": ["LAURA", "SAM"], "UTTERANCES": ["Hi ."], "NUMBER": 1},
+            {"NAMES": ["MATT"], "UTTERANCES": ["Roll ."], "NUMBER": 2},
+        ],
+    }
+]
+
+
+def _write_crd3(folder):
+    files = {"c=2/C1E001_2_0.json": json.dumps(CRD3)}
+    files |= {f"{split}_files": "C1E001\n" for split in ("train", "val", "test")}
+    for name, content in files.items():
+        path = folder / "aligned data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
 POOLS = {
+    "crd3": ("crd3", {}, _write_crd3),
     **{
         id: (id, {}, functools.partial(write_original, id))
         for id in ("commongen", "imdb", "totto", "narrative_qa", "cnn_daily_mail")
@@ -77,4 +101,4 @@ POOLS = {
     "translation": ("iwslt2017en_de", {}, functools.partial(write_original, "iwslt2017en_de")),
 }
 UNTESTED_POOLS = ["imdb_seq2seq", "wmt16", "wmt16newsonly", "wmt14_processed_en_de"]  # which read as others do
-CUT_FILES = [("totto", "totto_train_data.jsonl")]
+CUT_FILES = [("crd3", "aligned data/c=2/C1E001_2_0.json"), ("totto", "totto_train_data.jsonl")]
