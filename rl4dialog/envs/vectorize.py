@@ -348,13 +348,8 @@ def _end(processes: Sequence[Any], connections: Sequence[Any]) -> None:
 # -- states of environments, for checkpoints --------------------------------------------------------------------------
 
 
-def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
-    """State of each environment, which has a ``state_dict``."""
-    return vec_env.env_method("state_dict")
-
-
 def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> Any:
-    """Restore the environments' states from `env_states`; returns the observations as ``reset()`` does."""
+    """Restore the environments' states, those of their ``state_dict``; returns observations as ``reset()`` does."""
     observations = [
         vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)
     ]

@@ -23,13 +23,10 @@ FEW_SAMPLES = {
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},
     "get_acquainted": {"n_train": 24, "n_val": 6, "n_test": 6},
-    "guess_the_picture": {"n_train": 12, "n_val": 6, "n_test": 6},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
     "table_booking": {"n_train": 12, "n_val": 6, "n_test": 6},
-    "text_arena": {"n_train": 12, "n_val": 6, "n_test": 6},
-    "wordle": {"n_train": 12, "n_val": 6, "n_test": 6},
     **{id: {"n_train": 12, "n_val": 6, "n_test": 6} for id in rows_of_features("GENERATED_POOLS")},
     **rows_of_features("FEW_SAMPLES"),
 }

@@ -207,8 +207,7 @@ CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
          "env.args.max_partner_length is {max_partner_length:,}, but prompts have only {max_prompt_length:,} tokens"),
         (lambda s: s.critic_reads != "secret" and s.max_secret_length != 256,  # the default
          "env.args.max_secret_length has no effect without alg.policy.args.critic_reads: secret"),
-        (lambda s: s.p_consistent is not None and "mixture" not in s.wordle_players,
-         "datapool.args.p_consistent has no effect on the games: none of them is played by the player mixture"),
+        (lambda s: s.pool_note, "{pool_note}"),
         (lambda s: s.has_partner and s.max_turns == 1,
          "env.args.max_turns is 1: the partner answers once, and the model never reads it"),
     ),
@@ -294,7 +293,7 @@ def _values(config: RunConfig) -> dict[str, Any]:
 
 
 def _of_text(config: TextConfig) -> dict[str, Any]:
-    policy, pool, args, partners = policy_class(config), config.datapool, config.datapool.args, chosen_partners(config)
+    policy, pool, partners = policy_class(config), config.datapool, chosen_partners(config)
     values: dict[str, Any] = {"policy_id": config.policy_id, "has_rollouts": config.has_rollouts}
     values |= {"backend": config.generation.backend, "has_vllm": config.generation.has_vllm}
     values["warm_start"] = config.warm_start
@@ -318,12 +317,8 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
     found = [f"{place}.id: {id}" for registry, id, place in readers if registry.takes(id, "world")]
     values |= {"task_readers": found, "has_task": config.task is not None, "pool_id": pool.id}
     values["known_tasks"] = ", ".join(catalog.TaskRegistry.ids())
-    if pool.id == "wordle":
-        role = "player" if args.get("games", "player") == "player" else "suboptimal"
-        # Players of the user's own may be made of it.
-        own = "mixture" if args.get("players") else None
-        values["wordle_players"] = (args.get(role) or "mixture", args.get("expert"), args.get("adversary"), own)
-        values["p_consistent"] = args.get("p_consistent")
+    if note_on := getattr(catalog.DataPoolRegistry.resolve(pool.id), "note_on", None):
+        values["pool_note"] = note_on(pool.args)
     return values
 
 

@@ -50,8 +50,7 @@ class Settings:
     has_task: bool
     known_tasks: str
     pool_id: str
-    wordle_players: tuple[Any, ...]
-    p_consistent: float
+    pool_note: str
     bootstrap_truncated: bool
     max_turns: int
     terminate_on_eos: bool

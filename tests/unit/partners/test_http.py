@@ -17,7 +17,7 @@ from rl4dialog.core.errors import ConfigError, DataError, PartnerError
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.partners.http import HttpPartner
-from rl4dialog.tasks.guess_the_picture import RandomPlayer
+from rl4dialog.tasks.guess_what import BlindPlayer
 from rl4dialog.tasks.playing import play
 
 META = {"history": ["hello"], "topic": "tea"}
@@ -220,7 +220,7 @@ def test_time_limit_of_the_environment_interrupts_and_the_next_request_is_clean(
 
 def test_failed_conversation_names_the_sample():
     with Server(raw("no", 404)) as server, pytest.raises(PartnerError, match=r"sample 'x_1'.*/reply answered.*404"):
-        play(RandomPlayer(), HttpPartner(server.url), Sample("x_1", "hello", []), 3, 0)
+        play(BlindPlayer(), HttpPartner(server.url), Sample("x_1", "hello", []), 3, 0)
 
 
 def visdial_answer(handler):

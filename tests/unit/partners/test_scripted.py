@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from feature_rows import rows_of_features
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError, DataError
@@ -238,8 +239,7 @@ def test_copies_continue_a_conversation_independently(id):
         ("facts", {}, {"partner_persona": ["i own a dog .", "i sing ."]}, "i own a dog . i sing ."),
         ("guess_what", {}, {"thing": "apple"}, "apple"),
         ("table_booking", {}, {"goal_text": "Friday, 7 pm, 4 people, outside"}, "Friday, 7 pm, 4 people, outside"),
-        ("wordle", {"letters": "spaced"}, {"word": "crane"}, "c r a n e"),
-        ("guess_the_picture", {}, {"scene": 1, "table": {"n_scenes": 4, "seed": 0}}, None),
+        *rows_of_features("SECRETS"),
         ("scripted", {}, META_INFO, ""),
     ],
 )

@@ -31,10 +31,6 @@ def partner(id, **args):
     return {"env__args__partner": {"id": id, "args": args}}
 
 
-def wordle(player):
-    return {"datapool": {"id": "wordle", "args": {"player": player, "p_consistent": 0.5}}}
-
-
 def args(**given):
     return {f"alg__args__{name}": value for name, value in given.items()}
 
@@ -72,7 +68,6 @@ MET = [
     (TEXT, "warn", RESET, "reference_every is 2, and the run has only 2 iterations"),
     (TEXT, "note", MASKABLE, "target_update_iterations is 20, more than the 2 iterations"),
     (TEXT, "note", {"reward_fn__pay": "turn"}, "reward_fn.pay: turn has no effect"),
-    (TEXT, "note", wordle("random"), "datapool.args.p_consistent has no effect"),
     (TEXT, "note", {"lora": {"lora_dropout": 0.1}}, "^lora.lora_dropout has no effect"),
     (TEXT, "note", {**RLOO, **policy(critic="shared")}, "^alg.policy.args.critic has no effect"),
     (TEXT, "note", {"alg__kl_div": {"coeff": 0.0, "target_kl": 0.1}}, "^alg.kl_div.target_kl has no effect"),
@@ -146,7 +141,6 @@ WITHOUT = [
     *((base, {}) for base in (TEXT, TALK)),
     *((TEXT, {**overrides, **LONGER}) for _, _, overrides, _ in MET[1:8]),
     *rows_of_features("CONDITIONS_NOT_MET"),
-    (TEXT, wordle("mixture")),
     (TEXT, args(learning_rate={"start": 0.1, "end": 0.01})),
     (TEXT, {**args(learning_rate={"start": 0.1}), "train_evaluation__n_iters": 1, "train_evaluation__eval_every": 1}),
     (TEXT, {"lora": {"lora_dropout": 0.0}}),

@@ -13,8 +13,8 @@ from pages import EXAMPLES, ROOT, yaml_of
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.yaml_loader import load_yaml
+from rl4dialog.features.games.guess_the_picture import GuessThePicture, GuessThePicturePartner
 from rl4dialog.partners.http import HttpPartner
-from rl4dialog.tasks.guess_the_picture import GuessThePicture, GuessThePicturePartner
 from rl4dialog.tasks.playing import play
 from rl4dialog.training.building.components import check_components
 

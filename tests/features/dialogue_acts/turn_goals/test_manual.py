@@ -10,7 +10,7 @@ import pytest
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.scores.manual import ManualRating
+from rl4dialog.features.dialogue_acts.turn_goals.manual import ManualRating
 
 DIALOGUE = Dialogue(0, (Turn("hi <b>", PARTNER), Turn("what pet ?", AGENT), Turn("a cat", PARTNER)), n_given=1)
 

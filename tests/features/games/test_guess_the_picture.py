@@ -13,7 +13,7 @@ from other_processes import assert_other_processes_make_the_same
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, PartnerReply
-from rl4dialog.tasks.guess_the_picture import (
+from rl4dialog.features.games.guess_the_picture import (
     ATTRIBUTES,
     NO,
     NOT_SEEN,

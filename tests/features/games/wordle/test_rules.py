@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.tasks.wordle import rules
+from rl4dialog.features.games.wordle import rules
 
 
 @pytest.mark.parametrize(

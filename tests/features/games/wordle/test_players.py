@@ -9,10 +9,10 @@ import pytest
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PartnerReply, Sample
+from rl4dialog.features.games.wordle import players
+from rl4dialog.features.games.wordle.datapool import generate_games, player_games
+from rl4dialog.features.games.wordle.rules import NO_WORD, OPENING, PATTERN_TEXTS, Lexicon, load_words
 from rl4dialog.tasks.playing import play
-from rl4dialog.tasks.wordle import players
-from rl4dialog.tasks.wordle.datapool import generate_games, player_games
-from rl4dialog.tasks.wordle.rules import NO_WORD, OPENING, PATTERN_TEXTS, Lexicon, load_words
 
 WORDS = ("llama", "label", "belle", "allow", "geese", "speed", "erase", "steel")
 T = 6

@@ -109,7 +109,7 @@ _TOLERANCE = 1e-9  # of equal sums of logarithms, which are added in another ord
 
 
 def pattern_matrix(words: Sequence[str], duplicates: Duplicates = "simple") -> np.ndarray:
-    """Colour every word of a list as a guess of every other one; see :func:`rl4dialog.tasks.wordle.rules.colours`."""
+    """Colour every word of a list as a guess of every other one; see :func:`colours`."""
     letters = np.array([[ord(letter) for letter in word] for word in words], dtype=np.uint8)  # [V, 5]
     parts = [letters[start : start + _GUESSES_AT_ONCE] for start in range(0, len(words), _GUESSES_AT_ONCE)]
     return np.concatenate([_patterns(guesses, letters, duplicates) for guesses in parts])

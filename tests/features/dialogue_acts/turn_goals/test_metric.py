@@ -5,11 +5,11 @@ import math
 import pytest
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.scores import tasks
+from rl4dialog.features.dialogue_acts.turn_goals import metric
 
 
 def scores(texts, infos, **args):
-    found = tasks.GoalFollowedMetric(**args).compute([""] * len(texts), texts, [[]] * len(texts), infos)
+    found = metric.GoalFollowedMetric(**args).compute([""] * len(texts), texts, [[]] * len(texts), infos)
     return found["goal_followed"]
 
 

@@ -6,8 +6,8 @@ import pytest
 from rl4dialog.core.errors import ConfigError, DataError, PartnerError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import SPLITS
+from rl4dialog.features.games.text_arena import TextArenaGames, TextArenaPartner, TextArenaPlayer, random_move
 from rl4dialog.tasks.playing import play
-from rl4dialog.tasks.text_arena import TextArenaGames, TextArenaPartner, TextArenaPlayer, random_move
 
 TIC_TAC_TOE = {"game": "TicTacToe-v0", "n_players": 2, "opponent": "random"}
 GUESSING = {"game": "GuessTheNumber-v0"}

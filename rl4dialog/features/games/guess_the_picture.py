@@ -1,7 +1,7 @@
 """Guess the picture: the agent asks about a hidden scene, and a guesser ranks all scenes by the answers.
 
 First come the scenes (attributes and their values, views, and seeded tables of scenes) and questions about them; then
-the partner, who answers, the players, and the games. How well the players do is in docs/conversations.md.
+the partner, who answers, the players, and the games. How well the players do is in docs/results.md.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_turns
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
-from rl4dialog.tasks.wordle import players, rules
-from rl4dialog.tasks.wordle.players import NAMES, Game
+from rl4dialog.features.games.wordle import players, rules
+from rl4dialog.features.games.wordle.players import NAMES, Game
 
 _BEGINNINGS_AT_ONCE = 256
 # Turn before which the adversary takes over a game of the expert.
@@ -272,6 +272,15 @@ class Wordle(TextGenPool):
         if not players and set(NAMES).issuperset(names.values()):  # the code of other players can change
             pool.source_key = {**versions, "words": words, "prompt": str(prompt), "settings": settings}
         return pool
+
+    @classmethod
+    def note_on(cls, args: Mapping[str, Any]) -> str:
+        role = "player" if args.get("games", "player") == "player" else "suboptimal"
+        chosen = (args.get(role) or "mixture", args.get("expert"), args.get("adversary"))
+        may_be_used = "mixture" in chosen or args.get("players")  # which may be made of it
+        if args.get("p_consistent") is None or may_be_used:
+            return ""
+        return "datapool.args.p_consistent has no effect on the games: none of them is played by the player mixture"
 
     def conversations(self) -> Iterator[Dialogue]:
         """Yield all games with the rewards of the partner ``wordle``; nothing can be earned after their last turn.

@@ -18,11 +18,11 @@ from rl4dialog.core.plugins import load_imports
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.types import AGENT, Sample
 from rl4dialog.data.conversations.pool import LoggedConversations
+from rl4dialog.features.games.wordle import datapool
+from rl4dialog.features.games.wordle.players import NAMES, NO_GUESS, Game, WordlePartner
+from rl4dialog.features.games.wordle.rules import Lexicon, load_words
+from rl4dialog.features.games.wordle.rules import colours as rules_colours
 from rl4dialog.tasks.playing import play
-from rl4dialog.tasks.wordle import datapool
-from rl4dialog.tasks.wordle.players import NAMES, NO_GUESS, Game, WordlePartner
-from rl4dialog.tasks.wordle.rules import Lexicon, load_words
-from rl4dialog.tasks.wordle.rules import colours as rules_colours
 
 LEXICON, LEXICON_40 = Lexicon(load_words(240)), Lexicon(load_words(40))
 CHOOSE = {name: Game(LEXICON).player(name).choose for name in NAMES}

@@ -20,7 +20,7 @@ from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.errors import ConfigError, DataError, shown
 from rl4dialog.core.protocols import Partner, Player
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.tasks.wordle import rules
+from rl4dialog.features.games.wordle import rules
 
 Choose = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
 """Chooses the next guess of games: from consistent words (n, V) and guesses so far (n, t), the places of words (n,)."""
