@@ -3,9 +3,6 @@
 import json
 import logging
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import datasets
 import huggingface_hub
@@ -41,17 +38,6 @@ def write_zip(folder, split):
         for name, content in split_files(split).items():
             archive.writestr(f"{split}/{name}", content)
     return folder
-
-
-def test_sample_is_that_of_rl4lms(tmp_path):
-    pool = DailyDialog.prepare("train", context_size=2, path=write_files(tmp_path, split_files("train")))
-    sample, _ = pool[0]
-    assert len(pool) == 1
-    assert sample.id == 2
-    assert sample.prompt_or_input_text == "Hello , Ann .<EOU>Hi ! How are you ? <EOU>"
-    assert sample.references == ["I \u2019 m fine ."]
-    assert sample.meta_data == {"emotion": [0], "intent": [1], "history": ["Hello , Ann .", "Hi ! How are you ?"]}
-    assert pool.end_of_turn == "<EOU>" == DailyDialog.EOU_TOKEN
 
 
 def test_whole_dialogues_can_be_replayed(tmp_path):
@@ -184,9 +170,6 @@ def test_hub_dataset_with_other_columns_is_an_error(monkeypatch):
         DailyDialog.prepare("val", dataset_id="some/id")
 
 
-Write = Callable[[dict[str, Any]], Path]
-
-
 def turn(number, name, *utterances):
     return {"NAMES": [name], "UTTERANCES": list(utterances), "NUMBER": number}
 
@@ -264,10 +247,7 @@ def test_missing_episode_is_named_in_a_warning(write, caplog):
         (LISTS | {EPISODE: "{}"}, r"C1E001\.json: the key 'TURNS' is missing"),
         (LISTS | {EPISODE: "{"}, r"C1E001\.json: not valid JSON"),
         (LISTS | {EPISODE: json.dumps({"TURNS": [{"NAMES": ["A"]}]})}, r"TURNS\[0\]: the key 'UTTERANCES' is missing"),
-        (
-            LISTS | {EPISODE: json.dumps({"TURNS": [{**TURNS[0], "NUMBER": "x"}]})},
-            r"TURNS\[0\].NUMBER: input should be",
-        ),
+        (LISTS | {EPISODE: json.dumps({"TURNS": [{**TURNS[0], "NUMBER": "x"}]})}, r"TURNS\[0\].NUMBER: input should"),
         (LISTS | {EPISODE: json.dumps({"TURNS": TURNS[:2]})}, "'crd3' has no samples in split"),
     ],
 )
