@@ -92,16 +92,6 @@ class Talking:
         return [(turn.speaker, turn.text) for turn in self.env.conversation.dialogue().said]
 
 
-def test_agent_answers_the_samples_last_utterance():
-    talk = Talking(ScriptedPartner(["w4"]))
-    assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU>"
-    talk.say("w3")
-    assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU> w3 <EOU> w4 <EOU>"
-    dialogue, _ = talk.dialogues.seen[0]
-    assert [turn.speaker for turn in dialogue.turns] == [PARTNER, AGENT, PARTNER, AGENT, PARTNER]
-    assert dialogue.n_given == 3 and [turn.text for turn in dialogue.said] == ["w3", "w4"]
-
-
 def test_agent_speaks_first_after_its_persona_alone_and_has_no_reference():
     talk = Talking(ScriptedPartner(["w4"]), first_speaker="agent")
     assert talk.prompt == "w11 <EOU>"
