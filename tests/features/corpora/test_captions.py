@@ -87,10 +87,7 @@ def test_failing_program_is_quoted(spice_folder):
     ("name", "message"),
     [
         ("spice-1.0.jar", r"no spice-1\.0\.jar in .*pip install pycocoevalcap"),
-        (
-            "lib/stanford-corenlp-3.6.0-models.jar",
-            r"needs the parser stanford-corenlp-3\.6\.0-models\.jar.*download https",
-        ),
+        ("lib/stanford-corenlp-3.6.0-models.jar", r"needs the parser stanford-corenlp-3\.6\.0-models\.jar.*download"),
     ],
 )
 def test_missing_file_says_where_to_get_it(name, message, spice_folder):
