@@ -71,6 +71,7 @@ WRONG = [
     ({"alg__policy__args__value_loss": "cross_entropy"}, ("value_loss: cross_entropy needs", "value_range")),
     (BINS | {"alg__args__huber_delta": 1.0, "alg__kl_div__coeff": 0}, ("alg.args.huber_delta", "value_loss is cross")),
     ({"alg__args__credit": "turns"}, ("alg.args.credit", "did you mean 'turn'")),
+    ({"warm_start": {"warmup_ratio": 1.0}}, ("warm_start.warmup_ratio", "1.0")),
     ({"imports": ["./not_there.py"]}, ("not_there.py",)),
     ({"tokenizer__model_name": "nobody/nothing"}, ("'nobody/nothing'", "builtin/tiny-gpt2")),
     ({"alg__policy__args__model_name": "nobody/nothing"}, ("'nobody/nothing'", "builtin/tiny-gpt2")),
