@@ -17,11 +17,9 @@ TEXT = (
     "Hello , Ann . __eou__ Hi ! How are you ? __eou__ I \u2019 m fine . __eou__\n"
     "Go home ! __eou__ All right . __eou__\n"
 )
-ACTS = "1 2 1 \n3 4 \n"
-EMOTIONS = "0 4 0 \n1 0 \n"
 
 
-def split_files(split, text=TEXT, acts=ACTS, emotions=EMOTIONS):
+def split_files(split, text=TEXT, acts="1 2 1 \n3 4 \n", emotions="0 4 0 \n1 0 \n"):
     names = f"dialogues_{split}.txt", f"dialogues_act_{split}.txt", f"dialogues_emotion_{split}.txt"
     return dict(zip(names, (text, acts, emotions), strict=True))
 

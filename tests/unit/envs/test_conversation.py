@@ -21,7 +21,6 @@ from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.scripted import ReplayPartner, RulesPartner, ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-PERSONA = "w11"
 END = 25
 HISTORY = ["w0", "w1", "w2"]
 DATA = {
@@ -56,7 +55,7 @@ class SeesDialogues(ConversationReward):
 class Talking:
     """An environment that says words for the agent."""
 
-    def __init__(self, partner, persona=PERSONA, meta_data=None, **overrides):
+    def __init__(self, partner, persona="w11", meta_data=None, **overrides):
         tokenizer = make_tokenizer(marker="<EOU>")
         tokenizer.add_tokens(["<EOU>"])  # also without a space before it
         eou = DialogueFormat("eou", None, in_conversation=True)

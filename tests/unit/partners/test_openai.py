@@ -14,7 +14,6 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import PartnerReply
 
 KEY = "sk-secret"
-META = {"partner_persona": ["i own a dog .", "i like tea ."]}
 
 
 def completion(text):
@@ -28,7 +27,7 @@ def says(text, status=200, **headers):
 def make_partner(server, **args):
     fast = {"model": "m", "retry_wait_s": 0.0, "timeout_s": 20.0}
     partner = PartnerRegistry.get("openai", {"base_url": base_url(server), **fast, **args})
-    partner.reset(META, seed=7)
+    partner.reset({"partner_persona": ["i own a dog .", "i like tea ."]}, seed=7)
     return partner
 
 

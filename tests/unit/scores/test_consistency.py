@@ -37,23 +37,21 @@ def test_labels_that_do_not_say_are_refused(labels, save_classifier):
         NliModel(save_classifier(labels), 1, "metric 'x'")
 
 
-LABELS = ["entailment", "neutral", "contradiction"]
 SENTENCES = ["A cat sat a mat.", "The dog sat hi hi.", "Hi.", "Mat mat mat dog."]
 PROMPTS = ["A cat sat a mat. The dog sat hi hi. Hi.", "The dog sat hi hi.\nA cat sat a mat.", "Hi.", "A cat sat a mat."]
 SUMMAC_TEXTS = ["Mat mat mat dog. A cat sat a mat.", "Mat mat mat dog.", "Mat mat mat dog.", ""]
 # Without the sentence that is too short to count.
-PIECES = [([0, 1], [3, 0]), ([1, 0], [3]), ([], [3]), ([0], [])]
 
 
 @pytest.fixture
 def folder(save_classifier):
-    return save_classifier(LABELS)
+    return save_classifier(["entailment", "neutral", "contradiction"])
 
 
 def nli_tables(folder):
     nli = NliModel(folder, 1, "x")
     tables = []
-    for premises, hypotheses in PIECES:
+    for premises, hypotheses in [([0, 1], [3, 0]), ([1, 0], [3]), ([], [3]), ([0], [])]:
         table = np.zeros((3, max(len(premises), 1), max(len(hypotheses), 1)))
         for i, premise in enumerate(premises):
             for j, hypothesis in enumerate(hypotheses):

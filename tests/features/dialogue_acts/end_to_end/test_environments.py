@@ -13,12 +13,10 @@ import rl4dialog
 from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 
-PAGE = "docs/environments.md"
-
 
 def guessing(**train_evaluation):
     """The config of the page, with its example."""
-    config = yaml_of(PAGE, "imports:")
+    config = yaml_of("docs/environments.md", "imports:")
     config["imports"] = [str(EXAMPLES / "my_env.py")]
     config["train_evaluation"].update(train_evaluation)
     return config

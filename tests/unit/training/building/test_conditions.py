@@ -50,11 +50,9 @@ def env(**given):
 KEEP_BEST = {"train_evaluation__keep_best": "reward", "train_evaluation__eval_every": 3}
 HTTP = partner("http", url="http://localhost:1")
 GUESSING = {"datapool": {"id": "guess_what", "args": {"max_turns": 4}}}
-EARLY = {"id": "early_stopping", "args": {"metric": "reward"}}
 INNER = [{"id": "rouge", "weight": 0}, {"id": "meteor", "weight": {"constant": {"value": 0}}}]
 NESTED = {"id": "composite", "args": {"rewards": [{"id": "composite", "args": {"rewards": INNER}}]}}
 GREEDY = {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}}
-RULES = [{"pattern": "a", "replies": "b"}]
 MASKABLE = {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"}
 SEQ2SEQ = {"alg__policy__id": "seq2seq_lm_actor_critic_policy"}
 GRAPH = {"generation__backend": "graph"}
@@ -65,7 +63,7 @@ KEEPING = {"alg__policy__args__reference": "ema", "alg__policy__args__reference_
 # What loading notes, new runs refuse, the doctor warns of, or no command accepts.
 MET = [
     (TEXT, "refuse", policy(generation_kwargs={"min_length": 11}), "min_length is 11, but replies have at most 10"),
-    (TEXT, "warn", {"callbacks": [EARLY]}, "can never stop the run"),
+    (TEXT, "warn", {"callbacks": [{"id": "early_stopping", "args": {"metric": "reward"}}]}, "can never stop the run"),
     (TEXT, "warn", KEEP_BEST, "keep_best has no effect"),
     (TEXT, "note", {"train_evaluation__eval_every": 3}, "eval_every is 3, more than the 2 iterations"),
     (TEXT, "warn", args(credit="turn"), "credit: turn is for conversations, but env.args.max_turns is 1"),
@@ -103,7 +101,7 @@ MET = [
     (TEXT, "error", GRAPH | policy(generation_kwargs={"no_repeat_ngram_size": 2}), "because no_repeat_ngram_size"),
     (TEXT, "error", GRAPH | SEQ2SEQ, "because the cross-attention of an encoder-decoder is not captured; remove it"),
     (TEXT, "error", policy(reference="none"), "coeff is 0.1, but alg.policy.args.reference is none"),
-    (TALK, "note", partner("rules", rules=RULES, opening="hi"), "opening has no effect"),
+    (TALK, "note", partner("rules", rules=[{"pattern": "a", "replies": "b"}], opening="hi"), "opening has no effect"),
     (TALK, "note", partner("self_play", snapshot_every=2), "makes no copies: snapshot_every is 2, and n_iters 2"),
     (TALK, "note", partner("self_play", snapshot_every=1, latest_share=1.0), "with latest_share: 1 only the newest"),
     (TALK, "warn", {**HTTP, "reward_fn__timeout_s": 20}, "timeout_s ends all attempts together after 20"),
