@@ -486,8 +486,6 @@ class RunConfig(OfAKind):
     """The one for algorithms without a config of their own."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
-    can_talk: ClassVar[bool] = True
-    """Whether it can be talked to when it is complete."""
     agent: ClassVar[str] = ""
     """Function that loads what acts in a run without texts, as ``"module:name"``, see
     :class:`~rl4dialog.inference.loading.Agent`.
@@ -521,6 +519,11 @@ class RunConfig(OfAKind):
     def switch(self) -> Switch:
         """The override of ``alg.id``, until the config is adapted to it."""
         return self._switch
+
+    @property
+    def can_talk(self) -> bool:
+        """Whether a person can talk to what it trains, if its data are dialogues."""
+        return True
 
     @property
     def warnings(self) -> list[str]:

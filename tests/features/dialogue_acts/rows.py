@@ -155,3 +155,7 @@ MEANINGLESS_NUMBERS = [
 ]
 CONFIGS = [CART_POLE]
 SWITCHED = [(["alg.id=dqn"], "dqn cannot be combined with env.id: text_generation; .* start from .*town_guide/dqn.yml")]
+CAN_TALK = [
+    *(("town_guide/ppo", True), ("town_guide/gpt2_ppo", True)),
+    *(("get_acquainted/turn_goals_dqn", False), ("cart_pole/dqn", False)),
+]
