@@ -130,14 +130,42 @@ def out_of_memory(*args):
 
 def test_failed_capture_is_named_and_the_steps_are_called(tokenizer, monkeypatch, caplog):
     policy = policy_with_graphs(tokenizer)
+    settings = {"temperature": 2.0, "min_length": 12}  # draws depend on the size of the batch, which stays
     torch.manual_seed(3)
-    expected = policy.generate(observation(), temperature=2.0)
+    expected = policy.generate(observation(), **settings)
     sampler = policy._graph_sampler
     sampler._captures = True
     monkeypatch.setattr(graph_sampler.GraphSampler, "_captured", out_of_memory)
     torch.manual_seed(3)
-    assert_same(policy.generate(observation(), temperature=2.0), expected, rtol=0, atol=0)
+    assert_same(policy.generate(observation(), **settings), expected, rtol=0, atol=0)
     assert caplog.text.count("columns (CUDA out of memory): their steps are called") == len(sampler._graphs) > 0
+
+
+def test_the_device_makes_the_next_tokens_while_the_host_reads(tokenizer, monkeypatch):
+    policy, events = policy_with_graphs(tokenizer), []
+    sampler = policy._graph_sampler
+    sampler._captures = True
+    monkeypatch.setattr(graph_sampler.GraphSampler, "_captured", out_of_memory)
+    step, copied = graph_sampler.GraphSampler._step, graph_sampler._Buffers.copied
+
+    def watched(self, *args):
+        events.append("step")
+        step(self, *args)
+
+    def watched_copy(buffers, begin, end):
+        wait = copied(buffers, begin, end)
+        return lambda: (events.append(f"read {begin} to {end}"), wait())[1]
+
+    monkeypatch.setattr(graph_sampler.GraphSampler, "_step", watched)
+    monkeypatch.setattr(graph_sampler._Buffers, "copied", watched_copy)
+    policy.generate(observation(), min_length=12)
+    four = ["step"] * 4
+    assert events == [*four, "read 0 to 1", *four, "read 1 to 5", *four[:3], "read 5 to 9", "read 9 to 12"]
+    events.clear()
+    for tokens in policy.stream(observation(), min_length=12):
+        events.append(len(tokens.ids))
+        break
+    assert events == ["read 0 to 1", 6], "who waits for single tokens gets each as soon as it is there"
 
 
 def test_replies_are_sampled_token_by_token_where_there_is_no_memory_for_a_cache(tokenizer, monkeypatch, caplog):
