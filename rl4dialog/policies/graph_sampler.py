@@ -139,7 +139,7 @@ class GraphSampler:
                 return (yield from sample_steps(decoder, obs, settings, self._end_of_turn, limit, random=random))
 
             replies: list[list[int]] = [[] for _ in range(n_rows)]
-            unfinished, n_steps, done = list(range(n_rows)), 1, 0
+            unfinished, n_steps = list(range(n_rows)), 1
             n_ahead = look_every // 2 if self._captures else 0
             looks = deque([buffers.copied(0, 1)])
             while True:
