@@ -40,7 +40,7 @@ from rl4dialog.core.errors import TrainingError
 from rl4dialog.functional.log_probs import scale_logits
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.casts import Place, in_place, tensors_at, wide_places
-from rl4dialog.policies.decoding import CausalDecoder, Head, decodes_the_same, tolerance
+from rl4dialog.policies.decoding import CausalDecoder, Head, decodes_the_same, most_gaps, tolerance
 from rl4dialog.policies.generation import (
     DIVERGED,
     GenerationSettings,
@@ -128,8 +128,11 @@ class GraphSampler:
             with self._with_casts():
                 hidden = decoder.next_hidden(None)
                 n_needed, size = decoder.mask.shape[1] + self._n_new, power_of_two(n_rows)
-                n_columns = min(power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, self._n_columns))
-                if (buffers := self._loaded_buffers(size, n_columns, decoder)) is not None:
+                is_talk = decoder.prompt_cache is not None
+                most = self._n_columns + (most_gaps(self._n_columns - self._n_new) if is_talk else 0)
+                n_columns = min(power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, most))
+                n_all = most if is_talk else n_columns  # the same for all turns, so that no graph is recorded anew
+                if (buffers := self._loaded_buffers(size, n_columns, n_all, decoder)) is not None:
                     self._random.manual_seed(int(seed))
                     hidden = torch.cat([hidden, hidden[:1].expand(size - n_rows, -1)])
                     self._choose(hidden, buffers.view(size, n_columns), settings)
@@ -317,12 +320,12 @@ class GraphSampler:
         waits = torch.empty_like(allowed).exponential_(generator=self._random)
         return (allowed.softmax(dim=-1) / waits).argmax(dim=-1)
 
-    def _loaded_buffers(self, size: int, n_columns: int, decoder: CausalDecoder) -> _Buffers | None:
+    def _loaded_buffers(self, size: int, n_columns: int, n_all: int, decoder: CausalDecoder) -> _Buffers | None:
         """Buffers with a decoder's prompts, if there is memory. Graphs of other buffers or addresses are dropped."""
         addresses = [each.data_ptr() for each in (*self._model.parameters(), *self._model.buffers())]
         buffers = self._buffers
         n_known = (0, 0) if buffers is None else (buffers.n_rows, buffers.n_columns)
-        n_rows, n_all = max(size, n_known[0]), max(n_columns, n_known[1])
+        n_rows, n_all = max(size, n_known[0]), max(n_columns, n_all, n_known[1])
         if buffers is None or (n_rows, n_all) != n_known:
             self._buffers = buffers = None  # free its memory first
             self._drop_graphs()

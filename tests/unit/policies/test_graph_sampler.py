@@ -124,6 +124,21 @@ def test_next_turn_goes_on_from_the_last_prompts(tokenizer, make):
             torch.testing.assert_close(replies.log_probs, expected, rtol=0, atol=1e-5)
 
 
+def test_turns_of_conversations_share_their_buffers_and_steps(tokenizer):
+    policy = policy_with_graphs(tokenizer)
+    first, others = [3, 4, 5, 6], [[7] * 2, [8]]  # the second conversation has more new tokens than the first
+    with policy.remembering_prompts():
+        policy.generate(observation([first[:1], first[:1]]))
+        buffers = policy._graph_sampler._buffers
+        for n_words in ((1, 1), (2, 1), (2, 2), (3, 2)):
+            policy.generate(observation([first[:1] + words * n for words, n in zip(others, n_words, strict=True)]))
+        assert policy._graph_sampler._buffers is buffers
+        longest = policy.max_prompt_length
+        for lengths in ((longest // 2 + 1, 1), (longest, longest // 2), (longest, longest)):
+            policy.generate(observation([[3] * lengths[0], [4] * lengths[1]]))
+        assert policy._graph_sampler._buffers is buffers, "also with the largest gaps"
+
+
 def out_of_memory(*args):
     raise torch.OutOfMemoryError("CUDA out of memory")
 
