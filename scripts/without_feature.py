@@ -80,7 +80,8 @@ def copy_without(name: str, output: Path) -> None:
     for page in [output / "README.md", *(output / "docs").rglob("*.md")]:
         rest = rest_of(page, str(page.parent.relative_to(output)), removed)
         page.write_text(rest, encoding="utf-8")
-    for name, words in (("mkdocs.yml", pages), ("pyproject.toml", {f"features/{each}/" for each in needing})):
+    folders, modules = ({f"features{sep}{each}{sep}" for each in needing} for sep in "/.")
+    for name, words in (("mkdocs.yml", pages), ("pyproject.toml", folders), ("setup.py", modules)):
         lines = (output / name).read_text(encoding="utf-8").splitlines(keepends=True)
         rest = "".join(line for line in lines if not any(word in line for word in words))
         (output / name).write_text(rest, encoding="utf-8")
