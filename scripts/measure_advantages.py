@@ -217,7 +217,7 @@ def measured_script(size: Size, seed: int) -> dict[str, Any]:
     games = Games(*numbered(lengths), rewards, values)
     returns = np.stack([values, of_utterances], axis=1)[:, :, None].repeat(2, axis=2)
     found = estimates(games, {"exact critic": values})
-    return numbers_of(games, len(values), {name: statistics(each, returns) for name, each in found.items()})
+    return numbers_of(games, len(values), compared(found, returns))
 
 
 def numbers_of(games: Games, n_states: int, estimators: dict[str, Any]) -> dict[str, Any]:
@@ -261,27 +261,48 @@ def estimates(games: Games, critics: Mapping[str, np.ndarray]) -> dict[str, np.n
     return found
 
 
-def statistics(estimated: np.ndarray, returns: np.ndarray) -> dict[str, float]:
+def without_critic(name: str) -> str | None:
+    """The estimator that takes later rewards as a critic's with its lambda does, without its values."""
+    _, is_critics, lambda_ = name.partition(", lambda ")
+    return ("to go, by turn" if lambda_ == "1" else f"to go, by turn, discount {lambda_}") if is_critics else None
+
+
+def compared(found: Mapping[str, np.ndarray], returns: np.ndarray) -> dict[str, dict[str, float]]:
+    """Statistics of all estimates, those with a critic beside the same without one."""
+    return {name: statistics(each, returns, found.get(without_critic(name) or "")) for name, each in found.items()}
+
+
+def statistics(estimated: np.ndarray, returns: np.ndarray, other: np.ndarray | None = None) -> dict[str, float]:
     """Correlation and mean squared error of estimates (n,) with true advantages from returns (n, 2, k).
 
-    The correlation has a 95 % interval over states; it is NaN where the truth does not vary beyond its own noise.
+    Correlations have a 95 % interval over states; they are NaN where the truth does not vary beyond its own noise. With
+    estimates of another kind (n,), the gains over them in correlation and error have intervals, too, over the same
+    states for both.
     """
     means, noises = returns.mean(axis=2), returns.var(axis=2, ddof=1).sum(axis=1) / returns.shape[2]
     true = means[:, 1] - means[:, 0]
 
-    def correlation(states: np.ndarray) -> float:
-        (spread, both), (_, own) = np.cov(true[states], estimated[states])
+    def correlation(estimates: np.ndarray, states: np.ndarray) -> float:
+        (spread, both), (_, own) = np.cov(true[states], estimates[states])
         spread -= noises[states].mean()
         return float(both / (spread * own) ** 0.5) if spread > 0 and own > 0 else math.nan
 
-    (interval,) = bootstrap_intervals(lambda states: [correlation(states)], len(true), n_resamples=200)
-    return {
-        "correlation": correlation(np.arange(len(true))),
-        "correlation/low": interval.low,
-        "correlation/high": interval.high,
-        "error": float(((estimated - true) ** 2).mean() - noises.mean()),
-        "variance of the truth": float(true.var(ddof=1) - noises.mean()),
-    }
+    def error(estimates: np.ndarray, states: np.ndarray) -> float:
+        return float(((estimates[states] - true[states]) ** 2).mean() - noises[states].mean())
+
+    def numbers(states: np.ndarray) -> dict[str, float]:
+        found = {"correlation": correlation(estimated, states)}
+        if other is not None:
+            found["correlation gained"] = found["correlation"] - correlation(other, states)
+            found["error less"] = error(other, states) - error(estimated, states)
+        return found
+
+    every = np.arange(len(true))
+    found = numbers(every)
+    intervals = bootstrap_intervals(lambda states: [*numbers(states).values()], len(true), n_resamples=200)
+    for name, interval in zip([*found], intervals, strict=True):
+        found |= {f"{name}/low": interval.low, f"{name}/high": interval.high}
+    return {**found, "error": error(estimated, every), "variance of the truth": float(true.var(ddof=1) - noises.mean())}
 
 
 def gradients(loaded: LoadedPolicy, games: Games, found: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
@@ -328,7 +349,8 @@ def measured(loaded: LoadedPolicy, critics: Mapping[str, Any], size: Size, seed:
     returns = true_advantages(measure, games, chosen, size.n_continuations, seed)
     found = estimates(games, values)
     of_gradients = gradients(loaded, games, found)
-    return numbers_of(games, n, {name: statistics(found[name][chosen], returns) | of_gradients[name] for name in found})
+    rows = compared({name: advantages[chosen] for name, advantages in found.items()}, returns)
+    return numbers_of(games, n, {name: row | of_gradients[name] for name, row in rows.items()})
 
 
 def stages(output: Path, size: Size, seed: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -364,11 +386,13 @@ def show(name: str, found: Mapping[str, Any]) -> None:
     columns = {"correlation": "correlation", "error": "squared error"}
     if has_gradients := "gradient variance" in rows["to go, by turn"]:
         columns["gradient variance"] = "variance of the gradient (to go, by turn: 1)"
+    columns["correlation gained"] = "more correlation than without the critic"
     table = Table("estimator", *columns.values(), box=table_style(console), pad_edge=False)
     for estimator, row in rows.items():
-        cells = {key: format_number(row[key]) for key in columns}
-        interval = (format_number(row[f"correlation/{end}"]) for end in ("low", "high"))
-        cells["correlation"] += f" [{', '.join(interval)}]"
+        cells = {key: format_number(row[key]) if key in row else "" for key in columns}
+        for key in filter(row.__contains__, ("correlation", "correlation gained")):
+            interval = (format_number(row[f"{key}/{end}"]) for end in ("low", "high"))
+            cells[key] += f" [{', '.join(interval)}]"
         if has_gradients:
             relative = row["gradient variance"] / rows["to go, by turn"]["gradient variance"]
             cells["gradient variance"] = f"{relative:.3f}"
@@ -377,34 +401,35 @@ def show(name: str, found: Mapping[str, Any]) -> None:
 
 
 def plot(scripted: Mapping[str, Any], found: Mapping[int, Any], size: Size, output: Path) -> None:
-    """Plot correlations with the truth: estimators without a critic as lines, critics over lambda or their games."""
+    """Plot correlations with the truth over lambda, or the discount that does the same without a critic."""
     figure, all_axes = plain_figure(5 * (1 + len(found)), 4.5, 1, 1 + len(found))
-    for axes, of_player in zip(all_axes, (scripted, *found.values()), strict=True):
+    titles = ["scripted player", *(f"policy after {stage} iterations" for stage in found)]
+    for axes, title, of_player in zip(all_axes, titles, (scripted, *found.values()), strict=True):
         rows = of_player["estimators"]
-        others = [name for name in rows if "critic" not in name and "discount" not in name]
-        for i, name in enumerate([*others, "to go, by turn, discount 0.9"] if axes is not all_axes[0] else others):
+        for i, name in enumerate(("total reward", "to go, by turn", "to go, group by turn")):
             axes.axhline(rows[name]["correlation"] or math.nan, color=f"C{i}", linestyle="--", label=name)
-    rows = scripted["estimators"]
-    exact = [rows[f"exact critic, lambda {lambda_:g}"]["correlation"] for lambda_ in LAMBDAS]
-    discounted = [rows[f"to go, by turn, discount {lambda_:g}"]["correlation"] for lambda_ in LAMBDAS[:-1]]
-    all_axes[0].plot(LAMBDAS, exact, color="black", marker="o", label="exact critic")
-    discounted.append(rows["to go, by turn"]["correlation"])
-    all_axes[0].plot(LAMBDAS, discounted, color="C2", marker="s", label="to go, by turn, discounted")
-    all_axes[0].set(title="scripted player", xlabel="λ or discount", ylabel="correlation with the true advantage")
-    for axes, (stage, of_stage) in zip(all_axes[1:], found.items(), strict=True):
-        for kind, marker in zip(size.kinds, "osd", strict=False):
-            for lambda_, shade in ((0.9, "black"), (1.0, "gray")):
-                names = [f"{kind} after {n}, lambda {lambda_:g}" for n in size.critics]
-                each, low, high = (
-                    np.array([of_stage["estimators"][name][f"correlation{end}"] for name in names], dtype=float)
-                    for end in ("", "/low", "/high")
-                )
-                of_kind = [*of_stage["games of critics"].values()]
-                look = {"color": shade, "marker": marker, "label": f"{kind}, λ {lambda_:g}"}
-                axes.errorbar(of_kind, each, (each - low, high - each), capsize=2, **look)
-        axes.set(xscale="log", xlabel="games that the critic has seen", title=f"policy after {stage} iterations")
-    for axes in all_axes[:2]:
-        axes.legend(fontsize="x-small")
+        discounts = [f"to go, by turn, discount {lambda_:g}" for lambda_ in LAMBDAS[:-1]]
+        lines = {"to go, by turn, discounted": [*discounts, "to go, by turn"]}
+        games = of_player.get("games of critics", {})
+        critics = [(kind, n) for kind in size.kinds for n in size.critics] if games else []
+        for kind, n in critics:
+            label = f"{kind}, {games[str(n)]:,.0f} games"
+            lines[label] = [f"{kind} after {n}, lambda {lambda_:g}" for lambda_ in LAMBDAS]
+        if not games:
+            lines["exact critic"] = [f"exact critic, lambda {lambda_:g}" for lambda_ in LAMBDAS]
+        for i, (label, names) in enumerate(lines.items()):
+            each, low, high = (
+                np.array([rows[name][f"correlation{end}"] for name in names], dtype=float)
+                for end in ("", "/low", "/high")
+            )
+            of_kind = next((number for number, kind in enumerate(size.kinds) if label.startswith(f"{kind},")), 0)
+            shade = {"color": "C1" if i == 0 else str(0.6 - 0.3 * ((i - 1) % max(len(size.critics), 1)))}
+            axes.plot(LAMBDAS, each, marker="so^d"[0 if i == 0 else 1 + of_kind], label=label, **shade)
+            if i in (0, len(size.critics)) or not games:
+                axes.fill_between(LAMBDAS, low, high, alpha=0.12, **shade)
+        axes.set(title=title, xlabel="λ or discount")
+        axes.legend(fontsize="xx-small")
+    all_axes[0].set(ylabel="correlation with the true advantage")
     save_figure(figure, output)
 
 

@@ -113,7 +113,7 @@ _HARMLESS = {
         *("meta_keys", "metric", "outcomes", "parent_column", "persona_key", "ratings", "reply_column", "revision"),
         *("rudeness_column", "score_column", "splits", "log_infos", "config_name", "model", "game", "label_names"),
         *("metric_for_best_model", "length_column_name", "run_name", "project", "outputs", "encoding"),
-        *("player", "expert", "suboptimal", "adversary", "first", "second"),
+        *("player", "expert", "suboptimal", "adversary", "first", "second", "split_by"),
     ),
     "a choice among a few, or a number": (
         *("agg", "apply_avg", "apply_best", "bins", "device", "ensure_compatibility", "op1"),

@@ -11,6 +11,7 @@ from measure_advantages import (
     measured_script,
     statistics,
     value_of_script,
+    without_critic,
 )
 from measure_regret import ALL, mask
 
@@ -67,6 +68,16 @@ def test_noise_of_the_truth_is_taken_out():
     assert found["variance of the truth"] == pytest.approx(1.0, abs=0.1)
     assert found["correlation/low"] < 0.5**0.5 < found["correlation/high"]
     assert np.isnan(statistics(np.zeros(n), returns.transpose(1, 0, 2))["correlation"])
+    # The same states are drawn for both, so an interval of a gain is narrower than those of what is compared.
+    beside = statistics(estimated, returns.transpose(1, 0, 2), estimated + rng.normal(size=n))
+    assert beside["correlation gained"] == pytest.approx(0.5**0.5 - 3**-0.5, abs=0.03)
+    assert beside["error less"] == pytest.approx(1.0, abs=0.1)
+    widths = [beside[f"{name}/high"] - beside[f"{name}/low"] for name in ("correlation gained", "correlation")]
+    assert 0 < widths[0] < widths[1]
+    assert "error less" not in found
+    assert without_critic("critic after 5, lambda 0.9") == "to go, by turn, discount 0.9"
+    assert without_critic("exact critic, lambda 1") == "to go, by turn"
+    assert without_critic("to go, by turn, discount 0.5") is None
 
 
 def test_truth_of_the_scripted_player_is_exact():
@@ -83,5 +94,6 @@ def test_truth_of_the_scripted_player_is_exact():
         # Of an unbiased estimate, the covariance with the truth is the truth's variance.
         deviation = (rows[name]["error"] + truth) ** 0.5
         assert rows[name]["correlation"] * deviation == pytest.approx(truth**0.5, rel=0.15)
+    assert rows["exact critic, lambda 0.9"]["correlation gained/low"] > 0
     errors = [rows[f"exact critic, lambda {each:g}"]["error"] for each in LAMBDAS]
     assert errors == sorted(errors) and errors[-1] < rows["to go, by turn"]["error"] < rows["total reward"]["error"]

@@ -193,7 +193,7 @@ def test_emulated_bfloat16_is_told(tmp_path, monkeypatch, caplog, has_bf16):
     monkeypatch.setattr("rl4dialog.training.building.policy.is_bf16_supported", lambda emulated: has_bf16 or emulated)
     policy = SimpleNamespace(precision="bf16", device=torch.device("cuda"))
     set_sampler(policy, parse_config(make_config(tmp_path, precision="bf16"), "config"))
-    assert ("precision: bf16 is emulated on this GPU" in caplog.text) != has_bf16 and policy.sampler == "transformers"
+    assert ("precision: bf16 is emulated on this GPU" in caplog.text) != has_bf16 and policy.sampler == "auto"
 
 
 # Changed one by one: what a warm start learns of conversations changes with it.
