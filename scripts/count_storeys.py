@@ -28,12 +28,11 @@ JUDGES = (
     "training/plan.py",
     *(f"training/building/{n}.py" for n in ("conditions", "settings", "switching")),
 )
-# A child prints what it has imported when it has built the algorithm of a config.
+# A child prints what it has imported when it has checked a config and imported what trains it.
 IMPORTED = """
 import sys
 from pathlib import Path
 from rl4dialog.core.config import load_config
-from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.components import import_and_check
 config = load_config(sys.argv[1])
 import_and_check(config, Path.cwd())

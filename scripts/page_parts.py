@@ -54,8 +54,8 @@ def _features(match: re.Match[str]) -> str:
     """The two storeys as a drawing, and a table of the features."""
     named = {name: "".join(f" → {need}" for need in each.needs) for name, each in features().items()}
     upper = textwrap.wrap("    ".join(f"{name}{needs}" for name, needs in named.items()), 100, break_on_hyphens=False)
-    lower = [f"{name}/" for name in ("commands", "inference", "training", "runs", "algorithms", "rollouts", "partners")]
-    lower += [f"{name}/" for name in ("scores", "policies", "envs", "tasks", "data", "text", "functional", "core")]
+    packages = sorted(file.parent.name for file in (ROOT / "rl4dialog").glob("*/__init__.py"))
+    lower = [f"{name}/" for name in packages if name != "features"]
     rule = "─" * 110
     drawn = [
         "features/   " + "\n            ".join(upper),

@@ -10,7 +10,8 @@ the host reads what was sampled and decides which rows have ended. On other devi
 replayed, with the same results.
 
 A graph is trusted no further than it was seen to be right. Its first replay must do what a called step does from the
-same random state, and so must one graph's in each iteration; `disagreement` compares a rollout with the training pass.
+same random state, and so must one graph's in each iteration. `graph_gaps` of the policy compares a rollout with the
+training pass.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rl4dialog.policies.generation import GenerationSettings
 
@@ -132,7 +134,13 @@ class Settings:
     if not TYPE_CHECKING:  # a type checker knows which names there are
 
         def __getattr__(self, name: str) -> Any:
-            raise _Unset(name) if name in get_type_hints(type(self)) else AttributeError(name)
+            raise _Unset(name) if name in _names(type(self)) else AttributeError(name)
+
+
+@functools.cache
+def _names(kind: type[Settings]) -> frozenset[str]:
+    """Names of all settings, those of parent classes included."""
+    return frozenset(itertools.chain.from_iterable(vars(each).get("__annotations__", ()) for each in kind.__mro__))
 
 
 class _Unset(Exception):
