@@ -293,6 +293,10 @@ class KeepBestConfig(Block):
     """Metric on the val split, such as ``lexical/meteor``. A metric name may be given instead of this block."""
     mode: Literal["max", "min"] = "max"
     """Whether higher (``max``) or lower (``min``) values are better."""
+    restore: bool = False
+    """Whether training ends with the model of that checkpoint, which ``model/`` and the last evaluations are of. The
+    model before training is kept, too, and returned to if no evaluation was better.
+    """
 
 
 class TrainEvaluationConfig(Block):
@@ -353,7 +357,9 @@ class WarmStartConfig(Block):
     max_samples: int | None = Field(default=None, ge=1)
     """Maximum number of training samples. Default: all."""
     keep_best: bool = False
-    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones."""
+    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones. After
+    five epochs without a lower one, the warm start ends.
+    """
 
 
 class GenerationBackend(Block):
