@@ -21,15 +21,9 @@ from rl4dialog.tasks.guess_what import NO, NOT_UNDERSTOOD, OPENING, THINGS, YES
 from rl4dialog.training.building.components import check_components
 
 
-@pytest.mark.parametrize(
-    ("page", "start"),
-    [
-        ("docs/coming_from/openrl.md", "seed:"),
-        ("docs/feedback.md", "tokenizer:"),
-    ],
-)
-def test_config_by_example_is_valid(page, start):
-    check_components(parse_config(yaml_of(page, start), page))
+def test_config_by_example_is_valid():
+    page = "docs/coming_from/openrl.md"
+    check_components(parse_config(yaml_of(page, "seed:"), page))
 
 
 def test_datapools_by_example_are_valid(tmp_path):
