@@ -83,18 +83,13 @@ def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path):
 
 def test_conversations_by_example_are_valid(tmp_path, monkeypatch):
     page = "docs/conversations.md"
-    game, hosted, ends, reward, evaluation, itself, arena, real = (
-        parse_yaml(block, page) for block in blocks(page, "yaml")
-    )
+    game, hosted, ends, reward, evaluation, itself, real = (parse_yaml(block, page) for block in blocks(page, "yaml"))
     game["env"]["args"] |= ends["env"]["args"]
     load_imports(reward.pop("imports"), EXAMPLES)
     shipped = load_yaml(ROOT / "task_configs" / "guess_what" / "llama_ppo.yml")
     shipped["train_evaluation"] |= evaluation["train_evaluation"]
     check_components(parse_config(shipped | game | reward, page))
     check_components(parse_config(make_config(tmp_path) | real, page))
-    config = make_config(tmp_path) | {"datapool": arena["datapool"], "reward_fn": arena["reward_fn"]}
-    config["env"]["args"] |= arena["env"]["args"]
-    check_components(parse_config(config, page))
     monkeypatch.setenv("PARTNER_API_KEY", "a key")
     config = make_config(tmp_path, reward_fn={"id": "repetition_penalty"})
     for args in (hosted["env"]["args"], itself["env"]["args"]):
