@@ -38,6 +38,17 @@ def write_zip(folder, split):
     return folder
 
 
+def test_sample_is_that_of_rl4lms(tmp_path):
+    pool = DailyDialog.prepare("train", context_size=2, path=write_files(tmp_path, split_files("train")))
+    sample, _ = pool[0]
+    assert len(pool) == 1
+    assert sample.id == 2
+    assert sample.prompt_or_input_text == "Hello , Ann .<EOU>Hi ! How are you ? <EOU>"
+    assert sample.references == ["I \u2019 m fine ."]
+    assert sample.meta_data == {"emotion": [0], "intent": [1], "history": ["Hello , Ann .", "Hi ! How are you ?"]}
+    assert pool.end_of_turn == "<EOU>" == DailyDialog.EOU_TOKEN
+
+
 def test_whole_dialogues_can_be_replayed(tmp_path):
     folder = write_files(tmp_path, split_files("train"))
     pool = DailyDialog.prepare("train", context_size=2, path=folder, samples="dialogues")
