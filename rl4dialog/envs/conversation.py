@@ -319,11 +319,11 @@ class Observation(PaddedIds):
         """The reply so far, without special tokens and turn marker."""
         return self.end_of_turn.reply_text(self.context_ids)
 
-    def after(self, action: int) -> Observation:
-        """Return the state after one more token."""
+    def after(self, *actions: int) -> Observation:
+        """Return the state after one more token, or several."""
         texts = self.prompt_or_input_text, self.target_or_reference_texts, self.meta_info
         sizes = self.max_prompt_length, self.max_episode_length
-        return Observation(self.prompt_ids, [*self.context_ids, action], *texts, self.end_of_turn, *sizes)
+        return Observation(self.prompt_ids, [*self.context_ids, *actions], *texts, self.end_of_turn, *sizes)
 
     def token_ids(self) -> tuple[list[int], list[int]]:
         return self.prompt_ids, self.context_ids

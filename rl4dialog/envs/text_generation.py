@@ -162,6 +162,7 @@ class TextGenEnv(gym.Env):
         self._shows_seed = outside_partner is not None and outside_partner.is_seeded
         self._partners_side = None if outside_partner is None else PartnersSide(outside_partner, max_prompt_length)
         self._shares_dialogues = shares_dialogues
+        self._pays_only_turns = all(isinstance(p.function, ConversationReward) and p.clip is None for p in reward_parts)
         self._reads_dialogues = any(isinstance(part.function, ConversationReward) for part in reward_parts)
         # Not copied, because the environments of a process share it.
         self._samples = samples
@@ -263,6 +264,18 @@ class TextGenEnv(gym.Env):
     def sample(self) -> Sample:
         """Sample of the conversation."""
         return self.conversation.sample
+
+    def skip(self, tokens: Sequence[int]) -> int:
+        """Append the first tokens of an utterance, if :meth:`advance` would pay them nothing; returns their number."""
+        n, is_end = len(tokens) - 1, self.state.end_of_turn.is_end
+        if self.speaker == AGENT and not self._pays_only_turns:
+            return 0
+        after = self.state.after(*tokens[:n])
+        ids, n_before = after.context_ids, len(self.state.context_ids)
+        if len(ids) >= (after.max_episode_length or 0) or any(is_end(ids[: n_before + i + 1]) for i in range(n)):
+            return 0
+        self.state = after
+        return n
 
     def advance(self, action: int) -> tuple[float, bool, bool, dict[str, Any]]:
         """Perform :meth:`step` without the observation, which would take half of the time."""
