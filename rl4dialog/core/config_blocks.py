@@ -291,6 +291,10 @@ class KeepBestConfig(Block):
     """Metric on the val split, such as ``lexical/meteor``. A metric name may be given instead of this block."""
     mode: Literal["max", "min"] = "max"
     """Whether higher (``max``) or lower (``min``) values are better."""
+    restore: bool = False
+    """Whether training ends with the model of that checkpoint, which ``model/`` and the last evaluations are of. The
+    model before training is kept, too, and returned to if no evaluation was better.
+    """
 
 
 class TrainEvaluationConfig(Block):
@@ -351,7 +355,9 @@ class WarmStartConfig(Block):
     max_samples: int | None = Field(default=None, ge=1)
     """Maximum number of training samples. Default: all."""
     keep_best: bool = False
-    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones."""
+    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones. After
+    five epochs without a lower one, the warm start ends.
+    """
 
 
 GENERATION_OPTIONS = {
@@ -480,8 +486,6 @@ class RunConfig(OfAKind):
     """The one for algorithms without a config of their own."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
-    can_talk: ClassVar[bool] = True
-    """Whether it can be talked to when it is complete."""
     agent: ClassVar[str] = ""
     """Function that loads what acts in a run without texts, as ``"module:name"``, see
     :class:`~rl4dialog.inference.loading.Agent`.
@@ -489,7 +493,9 @@ class RunConfig(OfAKind):
     conditions: ClassVar[str] = ""
     """Function that returns own rows of ``training.building.conditions`` and what they read, as ``"module:name"``."""
     checks: ClassVar[Sequence[str]] = ()
-    """Own checks of the doctor, as ``"module:name"``."""
+    """Own checks of a run before its start, as ``"module:name"``: functions of the
+    :class:`~rl4dialog.training.assembly.Assembly` that return a :class:`~rl4dialog.training.findings.Finding`.
+    """
     not_logged: ClassVar[Sequence[str]] = ()
     """Keys of ``logging`` without a meaning for this kind."""
     alg: AlgConfig
@@ -513,6 +519,11 @@ class RunConfig(OfAKind):
     def switch(self) -> Switch:
         """The override of ``alg.id``, until the config is adapted to it."""
         return self._switch
+
+    @property
+    def can_talk(self) -> bool:
+        """Whether a person can talk to what it trains, if its data are dialogues."""
+        return True
 
     @property
     def warnings(self) -> list[str]:

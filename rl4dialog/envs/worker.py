@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import io
 import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import signal
@@ -20,6 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -97,6 +100,40 @@ def obey_main_process(environment: Mapping[str, str]) -> None:
             os._exit(1)
 
     threading.Thread(target=end_with_main, daemon=True).start()
+
+
+class _Copied(io.TextIOBase):
+    """Standard error, of which the main process gets a copy."""
+
+    def __init__(self, path: Path) -> None:
+        self._stderr, self._copy = sys.stderr, path.open("w", encoding="utf-8")
+
+    def write(self, text: str) -> int:
+        print(text, end="", file=self._copy, flush=True)
+        return self._stderr.write(text)
+
+    def flush(self) -> None:
+        self._stderr.flush()
+
+
+class _AnyPickler(ForkingPickler):
+    """Sends functions and classes of user files, too."""
+
+    @classmethod
+    def dumps(cls, obj: Any, protocol: int | None = None) -> Any:
+        try:
+            return super().dumps(obj, protocol)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            return cloudpickle.dumps(obj)
+
+
+def start(env_fns: bytes, at: int, environment: Mapping[str, str], report: Path) -> gym.Env:
+    """Build one of several environments in a process that stable-baselines3 has started for it."""
+    sys.stderr = _Copied(report)
+    obey_main_process(environment)
+    np.random.seed()
+    multiprocessing.connection._ForkingPickler = _AnyPickler  # type: ignore[attr-defined]
+    return pickle.loads(env_fns)[at]()  # type: ignore[no-any-return]
 
 
 def run_block(connection: Connection, env_fns: bytes, block: range, environment: Mapping[str, str]) -> None:

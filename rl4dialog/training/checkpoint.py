@@ -106,6 +106,16 @@ class CheckpointStore:
         self._run_folder.write_json(f"{CHECKPOINTS_FOLDER}/{_BEST_FILE}", record)
         self._remove_old()
 
+    def best(self) -> Checkpoint | None:
+        """The checkpoint that is marked as the best; ``None`` without one. All processes must call this.
+
+        Raises:
+            CheckpointError: If it is damaged.
+        """
+        found = best_checkpoint(self._run_folder.root) if self._run_folder is not None else None
+        path = all_gather_object(found and self._run_folder and self._run_folder.path(_name(found["iteration"])))[0]
+        return read_checkpoint(path) if path else None
+
     def _remove_old(self) -> None:
         assert self._run_folder is not None
         found, best = checkpoint_folders(self._run_folder.root), best_checkpoint(self._run_folder.root)

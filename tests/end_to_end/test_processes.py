@@ -134,12 +134,7 @@ def test_several_processes_give_the_weights_of_one(tmp_path, algorithm, kind, n_
 GAME = {
     "datapool": {"id": "guess_what", "args": {"n_train": 40}},
     "reward_fn": {"id": "letters"},
-    "env__args": {
-        "max_prompt_length": 64,
-        "max_episode_length": 10,
-        "max_turns": 3,
-        "partner": {"id": "guess_what"},
-    },
+    "env__args": {"max_prompt_length": 64, "max_episode_length": 10, "max_turns": 3, "partner": {"id": "guess_what"}},
     "alg__args__critic_warmup_iters": 1,
     "alg__args__critic_epochs": 1,
     "alg__args__supervised_coef": 0.1,

@@ -24,11 +24,7 @@ from rl4dialog.training.building.components import check_components
 
 
 @pytest.mark.parametrize(
-    ("page", "start"),
-    [
-        ("docs/coming_from/openrl.md", "seed:"),
-        ("docs/feedback.md", "tokenizer:"),
-    ],
+    ("page", "start"), [("docs/coming_from/openrl.md", "seed:"), ("docs/feedback.md", "tokenizer:")]
 )
 def test_config_by_example_is_valid(page, start):
     check_components(parse_config(yaml_of(page, start), page))

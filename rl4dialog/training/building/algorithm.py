@@ -30,7 +30,7 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
     """Build the environments, the policy and the algorithm, with a config that may differ from that of the parts."""
     env, kl, reward, texts, scorer = config.env, config.alg.kl_div, config.reward_fn, parts.texts, parts.scorer
     assert scorer is not None
-    partner, kwargs = _partner_and_env_kwargs(parts, config)
+    partner, kwargs = partner_and_env_kwargs(parts, config)
     n_envs = env.n_envs // n_processes()
     once_among = (process_index() * n_envs, env.n_envs) if env.args.once else None
     vec_env = make_vec_env(kwargs, n_envs, env.vec_env, env.n_workers, reward.timeout_s, once_among)
@@ -93,10 +93,10 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
 
 def check_env_workers(parts: Assembly, config: OnPolicyConfig) -> str:
     """Check that the environments can be sent to workers, if the run uses any; returns where they run."""
-    return check_workers(_partner_and_env_kwargs(parts, config)[1], config.env.vec_env)
+    return check_workers(partner_and_env_kwargs(parts, config)[1], config.env.vec_env)
 
 
-def _partner_and_env_kwargs(parts: Assembly, config: OnPolicyConfig) -> tuple[AnyPartner | None, dict[str, Any]]:
+def partner_and_env_kwargs(parts: Assembly, config: OnPolicyConfig) -> tuple[AnyPartner | None, dict[str, Any]]:
     texts, chosen, scorer = parts.texts, config.env.args.conversation_partner, parts.scorer
     assert scorer is not None
     of_model: dict[str, Any] = {"end_of_turn": parts.end_of_turn, "vocab_size": embedding_rows(parts.initial_model)}

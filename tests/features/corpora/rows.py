@@ -102,3 +102,4 @@ POOLS = {
 }
 UNTESTED_POOLS = ["imdb_seq2seq", "wmt16", "wmt16newsonly", "wmt14_processed_en_de"]  # which read as others do
 CUT_FILES = [("crd3", "aligned data/c=2/C1E001_2_0.json"), ("totto", "totto_train_data.jsonl")]
+CAN_TALK = [("common_gen/t5_ppo", False)]

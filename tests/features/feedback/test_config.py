@@ -8,7 +8,6 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.features.feedback.config import RewardModelConfig
 from rl4dialog.training.building.components import check_components
 
-SMALL_TALK = {"id": "small_talk", "share": 1}
 RATED = {"id": "rated_dialogues", "share": 1, "args": {"dataset": "small_talk", "unit": "reply"}}
 
 
@@ -53,4 +52,4 @@ def test_reward_model_needs_judgements_in_every_part():
 
     check(RATED)
     with pytest.raises(ConfigError, match=r"pools\[1\].id: small_talk has no judgements"):
-        check(RATED, SMALL_TALK)
+        check(RATED, {"id": "small_talk", "share": 1})

@@ -26,10 +26,7 @@ CONFIG = {
     "tokenizer": {"model_name": "builtin/characters"},
     "datapool": {"id": "random_walks", "args": {"n_train": 300, "n_val": 2, "n_test": 2}},
     "env": {"args": {"max_prompt_length": 80, "max_episode_length": 6}},
-    "alg": {
-        "id": "bc",
-        "policy": {"id": "causal_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-gpt2"}},
-    },
+    "alg": {"id": "bc", "policy": {"id": "causal_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-gpt2"}}},
     "train_evaluation": {"n_iters": 1},
 }
 

@@ -127,11 +127,7 @@ FAILURES = {
     "404": (raw("not here", 404), 1, r"answered with HTTP status 404: 'not here'"),
     "400": (raw('{"error": "no such scene"}', 400), 1, r"status 400: '\{\"error\": \"no such scene\"\}'"),
     "redirection": (raw("", 302), 1, r"answered with HTTP status 302"),
-    "NaN": (
-        raw('{"text": "a", "reward": NaN}'),
-        1,
-        r"answer\.reward: input should be a finite number, got nan",
-    ),
+    "NaN": (raw('{"text": "a", "reward": NaN}'), 1, r"answer\.reward: input should be a finite number, got nan"),
     "reward in words": (raw('{"text": "a", "reward": "1"}'), 1, r"\.reward: input should be a valid number, got '1'"),
     "no text": (raw('{"reward": 1}'), 1, r"the key 'text' is missing"),
     "number as text": (raw('{"text": 3}'), 1, r"\.text: input should be a valid string, got 3"),
