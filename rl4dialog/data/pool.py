@@ -139,10 +139,7 @@ class TextGenPool:
                 yield replace(found, turns=(*found.turns, *later), ended_by=None, prompt=prompt)
 
     def prompted_conversations(self) -> Iterator[Dialogue]:
-        """Yield the :meth:`conversations` with their prompts, in the format of the pool.
-
-        If the partner spoke first, what it said is given.
-        """
+        """Yield the :meth:`conversations` with prompts in the pool's format; what the partner says first is given."""
         return map(self._prompted, self.conversations())
 
     def _prompted(self, dialogue: Dialogue) -> Dialogue:

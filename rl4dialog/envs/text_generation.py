@@ -78,7 +78,7 @@ def sampling_probabilities(weights: np.ndarray, priority_scale: float) -> np.nda
     Schaul et al. 2016, "Prioritized Experience Replay", as in RL4LMs' sampler.
     """
     # At most 1, so that powers cannot overflow.
-    scaled: np.ndarray = (weights / weights.max()) ** priority_scale
+    scaled = (weights / weights.max()) ** priority_scale
     return scaled / scaled.sum()
 
 
