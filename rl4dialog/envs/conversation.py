@@ -13,6 +13,7 @@ import regex
 from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError, raised
 from rl4dialog.core.partner_replies import checked_outcome, checked_reply
 from rl4dialog.core.protocols import Partner
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.time_limit import matched
 from rl4dialog.core.types import (
     AGENT,
@@ -93,6 +94,7 @@ class Conversation:
     references: list[str]  # reference replies to the last utterance
     meta_info: dict[str, Any]  # the sample's meta_data, with history and labels of the present turn
     n_turns: int  # number of completed turns
+    partner_name: str = ""  # if there are several
 
     def __init__(
         self,
@@ -238,7 +240,8 @@ class Conversation:
         """The conversation so far."""
         meta_data, turns = self.sample.meta_data or {}, tuple(self._turns)
         failures = tuple(self.partner.failures()) if ended_by is not None and self.partner is not None else ()
-        return Dialogue(self.sample.id, turns, None, meta_data, self._n_given, self._outcome, ended_by, failures)
+        about = self._outcome, ended_by, failures, self.partner_name
+        return Dialogue(self.sample.id, turns, None, meta_data, self._n_given, *about)
 
     @property
     def texts(self) -> list[str]:
@@ -277,7 +280,7 @@ class Conversation:
 
     @property
     def _partners_name(self) -> str:
-        return "outside" if self.partner is None else type(self.partner).__name__
+        return self.partner_name or ("outside" if self.partner is None else type(self.partner).__name__)
 
     def _guarded(self, what: str, call: Callable[[Partner], Any]) -> Any:
         assert self.partner is not None
@@ -364,6 +367,24 @@ class OutsidePartner:
     max_length: int  # maximum length of its utterances, in its tokens
     persona_key: str = "partner_persona"  # key of its persona in the sample's meta_data; a text, or a list of sentences
     is_seeded: bool = False  # whether observations contain a seed of the conversation, partner_seed
+
+    def __deepcopy__(self, memo: object) -> OutsidePartner:
+        return self
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Several partners, inside and outside of the environments; each conversation has one of them."""
+
+    names: Sequence[str]
+    weights: Sequence[float]
+    partners: Sequence[Partner | OutsidePartner]
+
+    def drawn(self, seed: int) -> int:
+        """Number of the partner in the conversation with this seed, by weight."""
+        bounds = np.cumsum(self.weights)
+        number = np.random.default_rng(derive_seed(seed, "partner")).random() * bounds[-1]
+        return int(np.searchsorted(bounds[:-1], number, side="right"))
 
 
 class PartnersSide:

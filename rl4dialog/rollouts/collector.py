@@ -254,6 +254,8 @@ class Rollout(Driver):
             ended = EndedConversation(replies, len(self.stats.episodes), group, last_value)
             total = float(sum(reply.rewards.sum() for reply in replies))  # type: ignore[union-attr]
             self.stats.episodes.append({"r": total, "l": float(ended.n_tokens)})
+            if "partner" in info:  # one of several
+                self.series[f"rollout/task_reward/{info['partner']}"].append(total)
             self.stats.samples.append(f"{i}:{info['sample_id']}")
             self.keep(self.groups.add(group, ended))
         self.n_done[row] += 1

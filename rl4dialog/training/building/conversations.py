@@ -20,6 +20,7 @@ from rl4dialog.envs.conversation import Conversation, ConversationRules, Outside
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.envs.worker import make_utterance_env
 from rl4dialog.partners.self_play import POOL_SIZE, SelfPlayPartner, check_pool
+from rl4dialog.partners.several import SeveralPartners
 from rl4dialog.policies.answering import answer_lengths, answer_settings
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows, named_model_positions
@@ -34,22 +35,33 @@ _POOL = ("snapshot_every", "pool_size", "latest_share", "learns")
 
 
 def plays_itself(chosen: ComponentConfig | None) -> bool:
-    """Whether a partner is the agent itself."""
-    if chosen is None:
-        return False
+    """Whether a partner is the agent itself, or one of several is."""
+    return chosen is not None and any(_is_a(each, SelfPlayPartner) for each, _ in members_of(chosen))
+
+
+def _is_a(chosen: ComponentConfig, kind: type[Any]) -> bool:
     partner = PartnerRegistry.resolve(chosen.id)
-    return inspect.isclass(partner) and issubclass(partner, SelfPlayPartner)
+    return inspect.isclass(partner) and issubclass(partner, kind)
+
+
+def members_of(chosen: ComponentConfig) -> list[tuple[ComponentConfig, str]]:
+    """Each of several partners, or the only one, with the rest of its key."""
+    if not _is_a(chosen, SeveralPartners):
+        return [(chosen, "")]
+    blocks = chosen.args.get("partners") or []
+    found = [ComponentConfig(id=each["id"], args=each.get("args") or {}) for each in blocks]
+    if any(_is_a(each, SeveralPartners) for each in found):
+        raise ConfigError(f"partner {chosen.id!r} cannot be one of several; list its partners instead")
+    return [(each, f".args.partners[{i}]") for i, each in enumerate(found)]
 
 
 def n_weight_copies(config: TextConfig) -> tuple[int, bool]:
     """How many later copies of the weights self-play keeps at most, and whether it keeps the initial policy."""
     assert config.env is not None
     chosen, others = config.env.args.conversation_partner, config.train_evaluation.partner
-    if chosen is None or not plays_itself(chosen):
-        return 0, False
-    has_pool = bool(chosen.args.get("snapshot_every"))
-    pool_size = chosen.args.get("pool_size") or POOL_SIZE
-    return pool_size - 1 if has_pool else 0, has_pool or others is None
+    itself = [each for each, _ in members_of(chosen) if plays_itself(each)] if chosen is not None else []
+    sizes = [each.args.get("pool_size") or POOL_SIZE for each in itself if each.args.get("snapshot_every")]
+    return sum(sizes) - len(sizes), bool(sizes) or bool(itself and others is None)
 
 
 def _self_play_arguments(
@@ -75,6 +87,10 @@ AnyPartner = Partner | PartnerService
 
 
 def check_partner(config: TextConfig) -> None:
+    for chosen, where in _own_partners(config):
+        PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
+        if _is_a(chosen, SeveralPartners):
+            resolve_partner(chosen)
     for chosen, where in chosen_partners(config):
         PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
         if plays_itself(chosen):
@@ -82,7 +98,11 @@ def check_partner(config: TextConfig) -> None:
 
 
 def chosen_partners(config: TextConfig) -> list[tuple[ComponentConfig, str]]:
-    """Partners of rollouts and evaluations, with their keys; empty if the run has none."""
+    """Partners of rollouts and evaluations, each of several, with their keys; empty if the run has none."""
+    return [(each, where + path) for chosen, where in _own_partners(config) for each, path in members_of(chosen)]
+
+
+def _own_partners(config: TextConfig) -> list[tuple[ComponentConfig, str]]:
     if config.env is None or config.env.args.conversation_partner is None:
         return []
     own = config.train_evaluation.partner
@@ -110,6 +130,11 @@ def build_partner(
 ) -> AnyPartner:
     """Build a partner; without a model, the end of replies and the size of the vocabulary are the tokenizer's."""
     assert config.env is not None
+    if _is_a(chosen, SeveralPartners):
+        given = end_of_turn, vocab_size, is_evaluation
+        return resolve_partner(
+            chosen, built=[build_partner(each, config, texts, *given) for each, _ in members_of(chosen)]
+        )
     args, tokenizer = config.env.args, texts.tokenizer
     max_length = args.max_partner_length or texts.lengths.reply
     provided = {"tokenizer": tokenizer, "world": texts.data.world, "max_prompt_length": texts.lengths.prompt}
@@ -244,10 +269,13 @@ def why_unmeasured(config: TextConfig) -> str | None:
         return f"alg.id: {config.alg.id} has no critic"
     if (chosen := config.env.args.conversation_partner) is None:
         return None
-    reason = getattr(PartnerRegistry.resolve(chosen.id), "unrepeatable", None)
-    if plays_itself(chosen) and (chosen.args.get("snapshot_every") or chosen.args.get("learns") == "both"):
-        reason = "only with the current policy, which is not trained on both sides"
-    return reason and f"conversations with partner {chosen.id!r} cannot be repeated: {reason}"
+    for each, _ in members_of(chosen):
+        reason = getattr(PartnerRegistry.resolve(each.id), "unrepeatable", None)
+        if plays_itself(each) and (each.args.get("snapshot_every") or each.args.get("learns") == "both"):
+            reason = "only with the current policy, which is not trained on both sides"
+        if reason:
+            return f"conversations with partner {each.id!r} cannot be repeated: {reason}"
+    return None
 
 
 def build_task_rewards(scorer: Scorer) -> TaskRewards:
@@ -304,15 +332,16 @@ def _check_secrets(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
     if n_positions is not None and n > n_positions:
         names = f"env.args.max_secret_length + max_prompt_length{reply}"
         raise ConfigError(f"{names} is {n}, but {config.model_name!r} has only {n_positions} positions; reduce one")
-    partner = None
-    if chosen is not None:
-        key = {**PartnerRegistry.defaults(chosen.id), **chosen.args}.get("persona_key", OutsidePartner.persona_key)
-        partner = build_partner(chosen, config, texts) if hasattr(abilities(chosen), "secret") else None
-    assert partner is None or isinstance(partner, Partner)
-    conversation = Conversation(ConversationRules(), _end_of_turn(texts), lengths.prompt, partner=partner)
-    for sample in texts.data.samples("train"):
-        conversation.prepare(sample, seed=0)
-        conversation.secret_ids(lengths.secret, key)
+    for each in [None] if chosen is None else [member for member, _ in members_of(chosen)]:
+        partner = None
+        if each is not None:
+            key = {**PartnerRegistry.defaults(each.id), **each.args}.get("persona_key", OutsidePartner.persona_key)
+            partner = build_partner(each, config, texts) if hasattr(abilities(each), "secret") else None
+        assert partner is None or isinstance(partner, Partner)
+        conversation = Conversation(ConversationRules(), _end_of_turn(texts), lengths.prompt, partner=partner)
+        for sample in texts.data.samples("train"):
+            conversation.prepare(sample, seed=0)
+            conversation.secret_ids(lengths.secret, key)
 
 
 def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
