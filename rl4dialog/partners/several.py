@@ -60,10 +60,13 @@ class SeveralPartners(PartnerService):
         self._partners = built
         self.members = [each if isinstance(each, PartnerService) else None for each in built]
         self._services = {n: each for n, each in zip(self._names, self.members, strict=bool(built)) if each is not None}
-        self.in_lockstep = any(each.in_lockstep for each in self._services.values())
         self.needs_initial_weights = any(each.needs_initial_weights for each in self._services.values())
         if learners := [name for name, each in self._services.items() if each.learns]:
             raise ConfigError(f"partner 'several': {learners[0]} cannot learn, too; remove learns: both")
+
+    @property
+    def in_lockstep(self) -> bool:  # type: ignore[override]
+        return any(each.in_lockstep for each in self._services.values())
 
     @property
     def side(self) -> OneOf:

@@ -352,7 +352,9 @@ class _Conversations:
             args.max_turns, "sample", args.max_partner_length, args.context_turns, end_when=ends
         )
         if len(members_of(own)) > 1:
-            raise ConfigError("a person teaches with one partner; choose it by --set train_evaluation.partner={id: ...}")
+            raise ConfigError(
+                "a person teaches with one partner; choose it by --set train_evaluation.partner={id: ...}"
+            )
         self._partner = build_partner(own, config, loaded.texts, is_evaluation=True)
         if isinstance(self._partner, PartnerService):
             loaded.begin_conversations(self._partner)
