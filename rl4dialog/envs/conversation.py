@@ -367,6 +367,9 @@ class OutsidePartner:
     max_length: int  # maximum length of its utterances, in its tokens
     persona_key: str = "partner_persona"  # key of its persona in the sample's meta_data; a text, or a list of sentences
     is_seeded: bool = False  # whether observations contain a seed of the conversation, partner_seed
+    needs_persona: bool = False  # whether a sample without a persona is an error
+    # What it says to end a conversation, as it has learned from conversations that it may also begin.
+    ending: str | None = None
 
     def __deepcopy__(self, memo: object) -> OutsidePartner:
         return self
@@ -400,7 +403,12 @@ class PartnersSide:
     def begin(self, meta_info: dict[str, Any]) -> None:
         """Start a conversation about a sample."""
         self._history, self._last = None, None
-        self._persona = persona_in(meta_info, self._outside.persona_key)
+        self._persona = persona_in(meta_info, key := self._outside.persona_key)
+        if self._outside.needs_persona and not (self._persona or "").strip():
+            cure = "set datapool.args.goal to the column that has it, or choose another partner"
+            raise DataError(
+                f"the partner has learned with goals, and the sample has none in meta_data[{key!r}]; {cure}"
+            )
 
     def asked(self, texts: Sequence[str]) -> Observation:
         """The state in which the partner starts to answer the last utterance, or opens the conversation if none."""
@@ -419,6 +427,9 @@ class PartnersSide:
 
     def _first_prompt(self, texts: Sequence[str]) -> Prompt:
         try:
+            if texts and len(texts) % 2 == 0 and self._outside.ending is not None:  # it spoke first
+                spoken = self._outside.dialogue_format.prompt(texts).turns
+                return self._outside.dialogue_format.opening_prompt(self._persona).continued(*spoken)
             if texts:
                 return self._outside.dialogue_format.prompt(texts, self._persona)
             return self._outside.dialogue_format.opening_prompt(self._persona)
@@ -433,6 +444,11 @@ class PartnersSide:
         text = self._outside.end_of_turn.reply_text(ids)
         self._last = ids, text
         return text
+
+    def answer(self, ids: Sequence[int]) -> PartnerReply:
+        """The partner's utterance, without what it says to end the conversation."""
+        text, end, _ = self.said(ids).partition(self._outside.ending or "\0")
+        return PartnerReply((text.strip() if end else text) or None, leaves=bool(end))
 
 
 def first_prompts(

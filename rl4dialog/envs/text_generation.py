@@ -302,7 +302,7 @@ class TextGenEnv(gym.Env):
             if not is_over:
                 return 0.0, False, False, info
             assert self._partners_side is not None
-            return self.hear(PartnerReply(self._partners_side.said(current.context_ids) or None))
+            return self.hear(self._partners_side.answer(current.context_ids))
         if not is_over:
             info["reward_parts"] = self._raw_rewards(previous, int(action), current)
             return float(weighted_sum(self.reward_parts, info["reward_parts"])), False, False, info

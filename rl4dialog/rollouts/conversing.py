@@ -79,8 +79,8 @@ def partner_replies(
     answers, problems = partner_answers(partner, first_prompts(partner.side, conversations))
     side, replies = PartnersSide(partner.side), []
     for i, ids in enumerate(answers):
-        text = None if i in problems or [*ids] == [LEAVES_ACTION] else side.said(ids)
-        replies.append(PartnerReply(text, leaves=text is None, failed=problems.get(i)))
+        is_silent = i in problems or [*ids] == [LEAVES_ACTION]
+        replies.append(PartnerReply(leaves=True, failed=problems.get(i)) if is_silent else side.answer(ids))
     return replies
 
 

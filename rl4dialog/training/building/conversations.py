@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry
@@ -15,10 +16,13 @@ from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, raised
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
+from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.data.pool import Data
+from rl4dialog.data.sides import END, Sides
 from rl4dialog.envs.conversation import Conversation, ConversationRules, OutsidePartner, PartnersSide
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.envs.worker import make_utterance_env
+from rl4dialog.partners.language_model import LanguageModelPartner
 from rl4dialog.partners.self_play import POOL_SIZE, SelfPlayPartner, check_pool
 from rl4dialog.partners.several import SeveralPartners
 from rl4dialog.policies.answering import answer_lengths, answer_settings
@@ -26,6 +30,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows, named_model_positions
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.training.building.policy import all_arguments
@@ -120,6 +125,27 @@ def abilities(chosen: ComponentConfig) -> Any:
     return resolve_partner(chosen)
 
 
+def with_settings_of_run(chosen: ComponentConfig) -> ComponentConfig:
+    """A language model as partner, with what the run that trained it says of it, if the folder of one is given."""
+    folder = Path(str(chosen.args.get("model_name") or "")).expanduser()
+    if not _is_a(chosen, LanguageModelPartner) or not (folder / CONFIG_FILE).is_file():
+        return chosen
+    if not (folder / MODEL_FOLDER).is_dir():
+        raise ConfigError(f"partner {chosen.id!r}: the run {folder} has no {MODEL_FOLDER}/, so it is not complete")
+    run = load_yaml(folder / CONFIG_FILE)
+    args, alg = run["datapool"].get("args") or {}, run["alg"]
+    is_seq2seq = str(alg.get("model_type") or (alg.get("policy") or {}).get("id")).startswith("seq2seq")
+    known: dict[str, Any] = {
+        "format": args.get("format") or "eou",
+        "architecture": "seq2seq" if is_seq2seq else "causal",
+    }
+    if args.get("learn") == "partner":
+        known["ending"] = END
+        if args.get("goal"):
+            known |= {"persona_key": Sides(goal=args["goal"]).goal_key, "needs_persona": True}
+    return ComponentConfig(id=chosen.id, args={**known, **chosen.args, "model_name": str(folder / MODEL_FOLDER)})
+
+
 def build_partner(
     chosen: ComponentConfig,
     config: TextConfig,
@@ -135,7 +161,7 @@ def build_partner(
         return resolve_partner(
             chosen, built=[build_partner(each, config, texts, *given) for each, _ in members_of(chosen)]
         )
-    args, tokenizer = config.env.args, texts.tokenizer
+    args, tokenizer, chosen = config.env.args, texts.tokenizer, with_settings_of_run(chosen)
     max_length = args.max_partner_length or texts.lengths.reply
     provided = {"tokenizer": tokenizer, "world": texts.data.world, "max_prompt_length": texts.lengths.prompt}
     if plays_itself(chosen):
@@ -335,7 +361,8 @@ def _check_secrets(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
     for each in [None] if chosen is None else [member for member, _ in members_of(chosen)]:
         partner = None
         if each is not None:
-            key = {**PartnerRegistry.defaults(each.id), **each.args}.get("persona_key", OutsidePartner.persona_key)
+            given = {**PartnerRegistry.defaults(each.id), **with_settings_of_run(each).args}
+            key = given.get("persona_key", OutsidePartner.persona_key)
             partner = build_partner(each, config, texts) if hasattr(abilities(each), "secret") else None
         assert partner is None or isinstance(partner, Partner)
         conversation = Conversation(ConversationRules(), _end_of_turn(texts), lengths.prompt, partner=partner)
