@@ -80,7 +80,7 @@ def test_partner_is_learned_by_one_command_and_met_by_the_next(tmp_path, log):
     pool = {"id": "jsonl", "args": {**args, "learn": "partner", "people": {"by": "user", "groups": 2, "only": [0, 1]}}}
     small = {"train_evaluation__metrics": [{"id": "length"}], "train_evaluation__n_iters": 30}
     generation = {"generation_kwargs": {"do_sample": True, "max_new_tokens": 12}}
-    learning = {"learning_rate": 0.003, "per_device_train_batch_size": 16}
+    learning = {"learning_rate": 0.005, "per_device_train_batch_size": 8, "num_train_epochs": 25}
     config = make_config(
         tmp_path / "partner",
         datapool=pool,
