@@ -248,6 +248,10 @@ class Conversation:
         """All utterances so far."""
         return [turn.text for turn in self._turns]
 
+    @property
+    def said_by_partner(self) -> list[str]:
+        return [turn.text for turn in self._turns if turn.speaker == PARTNER]
+
     def _see(self, prompt: str) -> None:
         side, limit = self._truncation_side, self._max_prompt_length
         self.history = History(self._tokenizer, prompt, limit, side, self.frame, self.rules.context_turns)
@@ -400,6 +404,11 @@ class PartnersSide:
         self._history: History | None = None
         self._last: tuple[Sequence[int], str] | None = None  # its last utterance
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether the partner has learned from a log how to begin and end conversations."""
+        return self._outside.ending is not None
+
     def begin(self, meta_info: dict[str, Any]) -> None:
         """Start a conversation about a sample."""
         self._history, self._last = None, None
@@ -427,7 +436,7 @@ class PartnersSide:
 
     def _first_prompt(self, texts: Sequence[str]) -> Prompt:
         try:
-            if texts and len(texts) % 2 == 0 and self._outside.ending is not None:  # it spoke first
+            if texts and len(texts) % 2 == 0 and self.is_learned:  # it spoke first
                 spoken = self._outside.dialogue_format.prompt(texts).turns
                 return self._outside.dialogue_format.opening_prompt(self._persona).continued(*spoken)
             if texts:

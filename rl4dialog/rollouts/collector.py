@@ -218,6 +218,7 @@ class Rollout(Driver):
             if self._settings.has_partner:
                 found |= {"context_dropped": talk.info["context_dropped"], "partner_echo": talk.info["partner_echoes"]}
                 found["empty_replies"] = not talk.info["gen_text"]
+                found |= {k: talk.info[k] for k in ("partner_repeats",) if k in talk.info}
             for name, value in found.items():
                 self.series[f"rollout/{name}"].append(float(value))
         if talk.is_over:
