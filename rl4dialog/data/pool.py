@@ -109,6 +109,11 @@ class TextGenPool:
         """
         raise NotImplementedError
 
+    @classmethod
+    def note_on(cls, args: Mapping[str, Any]) -> str:
+        """What a user should know of the arguments of :meth:`prepare`, such as that one has no effect; or nothing."""
+        return ""
+
     def __len__(self) -> int:
         return len(self._samples)
 

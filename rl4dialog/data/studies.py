@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
@@ -75,17 +75,11 @@ def item_of(judged: Feedback | QueuedReplies) -> str:
     return queue_id(judged.persona, judged.turns, [*_texts(judged), *answer])
 
 
-class Agreement(NamedTuple):
-    """Krippendorff's alpha, or why it is undefined."""
+def agreement(given: Iterable[tuple[str, str, int]], is_scale: bool) -> tuple[float | None, str]:
+    """Krippendorff's alpha of answers, each with its rater and item, or why it is undefined.
 
-    alpha: float | None
-    why_undefined: str = ""
-
-
-def agreement(given: Iterable[tuple[str, str, int]], is_scale: bool) -> Agreement:
-    """Krippendorff's alpha of answers, each with its rater and item; items with one answer do not count.
-
-    Ratings differ by their squared distance (Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability").
+    Items with one answer do not count. Ratings differ by their squared distance (Krippendorff 2011, "Computing
+    Krippendorff's Alpha-Reliability").
     """
     from nltk.metrics.agreement import AnnotationTask
     from nltk.metrics.distance import binary_distance, interval_distance
@@ -94,10 +88,10 @@ def agreement(given: Iterable[tuple[str, str, int]], is_scale: bool) -> Agreemen
     n_raters = Counter(item for _, item, _ in given)
     shared = [each for each in given if n_raters[each[1]] > 1]
     if not shared:
-        return Agreement(None, "no item has the answers of two raters")
+        return None, "no item has the answers of two raters"
     if len({answer for *_, answer in shared}) == 1:
-        return Agreement(None, "all answers are the same, so agreement by chance would be as good")
-    return Agreement(float(AnnotationTask(shared, interval_distance if is_scale else binary_distance).alpha()))
+        return None, "all answers are the same, so agreement by chance would be as good"
+    return float(AnnotationTask(shared, interval_distance if is_scale else binary_distance).alpha()), ""
 
 
 def write_results(source: Path, folder: Path) -> dict[str, Any]:
@@ -116,7 +110,8 @@ def write_results(source: Path, folder: Path) -> dict[str, Any]:
         items[item].append(each)
     if not answers:
         raise DataError(f"{source}: all answers were withdrawn")
-    found = agreement([(str(each.rater), item, answer_of(each)) for item, each in answers], scale is not None)
+    rated = [(str(each.rater), item, answer_of(each)) for item, each in answers]
+    alpha, why_undefined = agreement(rated, is_scale=scale is not None)
     majorities = {} if scale else {key: majority(votes) for key, votes in items.items()}
     judged = [each for _, each in answers]
     models = {reply.model for each in judged for reply in each.replies}
@@ -126,8 +121,8 @@ def write_results(source: Path, folder: Path) -> dict[str, Any]:
         "n_raters": len({each.rater for each in judged}),
         "n_answers": len(answers),
         "items_by_n_answers": dict(sorted(Counter(map(len, items.values())).items())),
-        "alpha": found.alpha,
-        "why_alpha_is_undefined": found.why_undefined,
+        "alpha": alpha,
+        "why_alpha_is_undefined": why_undefined,
         "mean_by_model": _mean_by_model(judged) if scale or len(models) > 1 else {},
     }
     if scale is None:

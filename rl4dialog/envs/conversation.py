@@ -159,7 +159,13 @@ class Conversation:
             self._n_given = len(given)
             self._see(with_turns(prompt, self._end_of_turn.marker))
         elif first == "agent":
-            self._see(self._agents_opening())
+            own = self._own_prompt()
+            if own.agent_opening is None:
+                raise DataError(
+                    "env.args.first_speaker is agent, but the chat template rejects a conversation that the assistant "
+                    "starts; use partner or sample"
+                )
+            self._see(own.restarted(own.agent_opening))
             self._follow(PartnerReply())  # references and labels of the sample are of a reply to its utterances
         elif self.partner is not None:
             self.hear_opening(self._guarded("failed on", lambda partner: partner.open()))
@@ -262,15 +268,6 @@ class Conversation:
         self.references = list(info.get("references", []))
         kept = {name: value for name, value in given.items() if name not in LABELS}
         self.meta_info = {**kept, **info.get("labels", {}), "history": self.texts}
-
-    def _agents_opening(self) -> Prompt:
-        prompt = self._own_prompt()
-        if prompt.agent_opening is None:
-            raise DataError(
-                "env.args.first_speaker is agent, but the chat template rejects a conversation that the assistant "
-                "starts; use partner or sample"
-            )
-        return prompt.restarted(prompt.agent_opening)
 
     def _own_prompt(self) -> Prompt:
         """The sample's prompt, of which a conversation without the sample's utterances keeps the opening."""

@@ -11,7 +11,7 @@ import io
 import math
 import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import gymnasium as gym
@@ -83,15 +83,6 @@ def sampling_probabilities(weights: np.ndarray, priority_scale: float) -> np.nda
     return scaled / scaled.sum()
 
 
-class _Utterance(NamedTuple):
-    """An utterance of the agent that is not answered yet."""
-
-    previous: Observation
-    last_token: int
-    current: Observation
-    ended: bool
-
-
 class TextGenEnv(gym.Env):
     """Conversations of a language model as a token-level Markov decision process.
 
@@ -132,7 +123,9 @@ class TextGenEnv(gym.Env):
 
     state: Observation
     speaker: int = AGENT
-    _pending: _Utterance | None = None
+    # The utterance of the agent that is not answered yet: the states before and after its last token, this token, and
+    # whether it ended.
+    _pending: tuple[Observation, Observation, int, bool] | None = None
     at_work = "the environment"
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
 
@@ -306,7 +299,7 @@ class TextGenEnv(gym.Env):
         if not is_over:
             info["reward_parts"] = self._raw_rewards(previous, int(action), current)
             return float(weighted_sum(self.reward_parts, info["reward_parts"])), False, False, info
-        self._pending = _Utterance(previous, int(action), current, ended)
+        self._pending = previous, current, int(action), ended
         if self._partners_side is not None:
             texts = [*self.conversation.texts, current.context_text]
             self.state, self.speaker = self._partners_side.asked(texts), PARTNER
@@ -327,7 +320,7 @@ class TextGenEnv(gym.Env):
         if self._partners_side is not None:
             reply = self.conversation.heard(reply)
         repeats = bool(reply.text) and reply.text in self.conversation.said_by_partner
-        previous, action, current, ended = self._pending
+        previous, current, action, ended = self._pending
         self._pending = None
         self.state = current  # the last one of a conversation, from which a truncated one is bootstrapped
         said, conversation = current.context_text, self.conversation

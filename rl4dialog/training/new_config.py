@@ -30,7 +30,7 @@ from rl4dialog.data.rows import table_suffix
 from rl4dialog.data.splits import folded
 
 CHAT_MODEL, TINY_MODEL = "builtin/smollm2-135m-instruct", "builtin/tiny-gpt2"
-_N_LEARNED = 10000  # replies of a warm start, repeated ones included
+_N_LEARNED, _MOST_EPOCHS = 10000, 100  # replies of a warm start, repeated ones included, and its epochs
 _TOKENS_PER_WORD = 1.5  # of English text, rounded up
 _LARGEST_SHARE = 0.25  # of rows for validation, so that half of few rows are trained
 _N_SHOWN, _LONGEST_SHOWN = 3, 300  # samples, and their characters
@@ -108,7 +108,7 @@ def _epochs(table: Table, is_base: bool, reward: str | None) -> int | None:
     """Epochs of a warm start: of models that cannot answer yet, and of others if replies are all that there is."""
     if not table.has_replies or not (is_base or reward is None):
         return None
-    return max(3, math.ceil(_N_LEARNED / table.n_rows)) if is_base else 3
+    return min(_MOST_EPOCHS, max(3, math.ceil(_N_LEARNED / table.n_rows))) if is_base else 3
 
 
 def _is_base(model: str) -> bool:

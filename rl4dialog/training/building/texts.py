@@ -14,7 +14,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import DataPoolRegistry, TaskRegistry
-from rl4dialog.core.config import OnPolicyConfig, TextConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.pretrained import has_random_weights
@@ -175,6 +175,13 @@ def build_data(
             raise DataError(f"datapool {id!r} has no samples in split {split!r}{pool.why_empty}")
         pools[split] = pool if prefix is None else prefix.asking(pool)
     return Data(pools, getattr(pools["train"], "end_of_turn", None), world)
+
+
+def can_talk(config: RunConfig) -> bool:
+    """Whether a person can talk to what a run trains."""
+    if isinstance(config, TextConfig) and config.task is None and format_args(config) is None:
+        return False
+    return config.can_talk
 
 
 def format_args(config: TextConfig) -> dict[str, Any] | None:
