@@ -5,11 +5,14 @@ import logging
 from collections import Counter
 
 import pytest
+from conversations import TEMPLATES
+from tiny import make_tokenizer
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.data.sides import END, Sides, alternating, grouped
 from rl4dialog.data.tables import Csv, Jsonl
+from rl4dialog.text.chat_template import ChatTemplate
 
 COLUMNS = {"dialogue": "messages", "meta_data": ["user"]}
 
@@ -151,3 +154,17 @@ def test_weak_logs_are_named(tmp_path, caplog):
     pool_of(tmp_path, again, goal=None)
     for said in ("learn: partner without goal", "without people", "33% of the partner's utterances repeat"):
         assert said in caplog.text, caplog.text
+
+
+def test_goal_is_the_system_message_of_a_chat_template_and_the_partner_its_assistant(tmp_path):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = TEMPLATES["chatml"].source
+    render = ChatTemplate(tokenizer)
+    pool = pool_of(tmp_path, format="chat_template", render_chat=render)
+    sample, frame = pool[0][0], pool.frame()
+    number = sample.meta_data["goal"].removeprefix("ride ")
+    said = ["book a ride", "where to ?", f"to {number}", "done ."]
+    roles = ["system", *["assistant", "user"] * 2]
+    messages = [{"role": role, "content": text} for role, text in zip(roles, [f"ride {number}", *said], strict=True)]
+    written = sample.prompt_or_input_text + said[0] + frame.to_partner + said[1] + frame.to_agent + said[2]
+    assert render(messages).startswith(written)
