@@ -7,10 +7,11 @@ see, are left out.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NotRequired
 
 from pydantic import ConfigDict
@@ -31,6 +32,7 @@ _FEWEST_PEOPLE = 3  # one for each split
 _REPEATED = 0.1  # share of utterances from which the data is said to repeat itself; it is far below 0.01 in DailyDialog
 
 _logger = logging.getLogger(__name__)
+_warn_once = functools.cache(_logger.warning)  # and not whenever rows are read
 
 
 class People(TypedDict):
@@ -47,11 +49,12 @@ class People(TypedDict):
 
 
 class Sides(NamedTuple):
-    """Which side of a log is learned, the column with the partner's goal, and whose conversations are used."""
+    """Which side of a log is learned, and whose conversations are used."""
 
     learn: Learned = "agent"
-    goal: str | None = None
+    goal: str | None = None  # column with what the partner wants
     people: People | None = None
+    draws_splits: bool = True  # whether splits are drawn from the rows that are used
 
     @property
     def columns(self) -> list[str]:
@@ -81,24 +84,24 @@ class Sides(NamedTuple):
                 f"people.groups divides one file, and there are several splits ({', '.join(splits)}); {cure}"
             )
 
-    def chosen(self, read: Callable[[], Iterable[Row]], seed: int, fewest: int = _FEWEST_PEOPLE) -> Iterator[Row]:
+    def chosen(self, read: Callable[[], Iterable[Row]], seed: int) -> Iterator[Row]:
         """The rows about people that are used, which are read twice."""
         assert self.people is not None
         columns, groups, only = _columns(self.people), self.people.get("groups"), self.people.get("only")
         counts = Counter(name for row in read() for name in _names(row, columns))
-        if len(counts) < max(2, groups or 0):
+        if len(counts) < (groups or 2 * self.draws_splits):
             found = f"only {len(counts)} ({', '.join(counts)})" if counts else "nobody"
             raise DataError(f"people.by: {' and '.join(columns)} name {found}, so nobody can be held out")
-        members = dict[str, int | str](zip(counts, counts, strict=True))
+        members: Mapping[str, int | str] = {name: name for name in counts}
         if groups is not None:
-            members = {**grouped(counts, groups, seed)}
+            members = grouped(counts, groups, seed)
         known = {*members.values()}
         if only is not None and (unknown := [each for each in only if each not in known]):
             of = f"groups 0 to {groups - 1}" if groups is not None else f"people such as {', '.join([*counts][:3])}"
             raise DataError(f"people.only: {unknown[0]!r} is none of the {of}")
         used = known if only is None else {*only}
-        if (n := len({name for name in counts if members[name] in used})) < fewest:
-            raise DataError(f"people: {n} of {len(counts)} people are used, and at least {fewest} are needed")
+        if self.draws_splits and (n := sum(members[name] in used for name in counts)) < _FEWEST_PEOPLE:
+            raise DataError(f"people: {n} of {len(counts)} people are used, and at least {_FEWEST_PEOPLE} are needed")
         between = unnamed = 0
         for row in read():
             names = _names(row, columns)
@@ -109,7 +112,7 @@ class Sides(NamedTuple):
                 yield row
         if between or unnamed:
             what = "%d conversations with people of other groups and %d without names of people are left out"
-            _logger.warning(f"people: {what}", between, unnamed)
+            _warn_once(f"people: {what}", between, unnamed)
 
     def samples(
         self,
@@ -141,11 +144,11 @@ class Sides(NamedTuple):
         return found
 
     def _check_samples(self, samples: Sequence[Sample], split: str, notes: Notes) -> None:
+        if split != "train":
+            return
         said = [[each.references[0], *(each.meta_data or {})["continuation"][1::2]] for each in samples]
         said = [[text for text in each if text != END] for each in said]
         n_said = sum(map(len, said))
-        if split != "train":
-            return
         if not samples and self.goal is not None and notes:
             raise DataError(f"no conversation has a goal in {self.goal!r}: correct the name, or leave goal out")
         if n_said < MIN_SAMPLES:
@@ -157,10 +160,8 @@ class Sides(NamedTuple):
             _logger.warning("learn: partner without people: the same people may be in the train and the test split")
         n_again = sum(len(each) - len({*map(folded, each)}) for each in said)
         if n_again > _REPEATED * n_said:
-            share = n_again / n_said
-            _logger.warning(
-                "%.0f%% of the partner's utterances repeat an earlier one of their conversation", 100 * share
-            )
+            what = "of the partner's utterances repeat an earlier one of their conversation"
+            _logger.warning(f"{n_again / n_said:.0%} {what}".replace("%", "%%"))
 
 
 def _columns(people: People) -> list[str]:

@@ -145,12 +145,6 @@ class _TablePool(TextGenPool):
             whole = copies.whole
             copies.whole = lambda rows: sides.chosen([*whole(rows)].copy, split_seed)
         rows = draw(copies=copies)()
-        if sides.learn == "partner":
-            if dialogue_format is None or chosen["dialogue"] is None:
-                raise DataError("learn: partner needs dialogues: set columns.dialogue or conversation, and format")
-            form = replace(dialogue_format, context_size=None, in_conversation=True)
-            made = sides.samples(_dialogues(rows, chosen, notes), form, split, notes, max_size)
-            return cls._of_samples([(sample, 1.0) for sample in made], form, split, source, notes, copies)
 
         def samples() -> Iterator[tuple[tuple[Sample, float], str]]:
             own = chosen["id"]
@@ -165,22 +159,17 @@ class _TablePool(TextGenPool):
                 id = id if each.number is None else f"{id}_{each.number}"
                 yield (Sample(id, prompt, each.references, meta_data), weight), each.text
 
-        kept = copies.kept([*itertools.islice(samples(), max_size)], notes)
-        return cls._of_samples(kept, dialogue_format, split, source, notes, copies)
-
-    @classmethod
-    def _of_samples(
-        cls,
-        samples: Sequence[tuple[Sample, float]],
-        dialogue_format: DialogueFormat | None,
-        split: str,
-        source: str,
-        notes: Notes,
-        copies: Copies,
-    ) -> Self:
+        if sides.learn == "partner":
+            if dialogue_format is None or chosen["dialogue"] is None:
+                raise DataError("learn: partner needs dialogues: set columns.dialogue or conversation, and format")
+            dialogue_format = replace(dialogue_format, context_size=None, in_conversation=True)
+            of_partner = sides.samples(_dialogues(rows, chosen, notes), dialogue_format, split, notes, max_size)
+            kept = [(sample, 1.0) for sample in of_partner]
+        else:
+            kept = copies.kept([*itertools.islice(samples(), max_size)], notes)
         log_notes(notes, f"{source}, {split}")
-        found = limit_samples((sample for sample, _ in samples), None, cls.id, split, source)
-        pool = cls(found, [weight for _, weight in samples], dialogue_format)
+        found = limit_samples((sample for sample, _ in kept), max_size, cls.id, split, source)
+        pool = cls(found, [weight for _, weight in kept], dialogue_format)
         pool.notes, pool.copies = notes, copies.report
         return pool
 
@@ -295,7 +284,7 @@ class Jsonl(_TablePool):
     ) -> Jsonl:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".jsonl", ".json", ".parquet"))
-        (sides := Sides(learn, goal, people)).check(readers)
+        (sides := Sides(learn, goal, people, held_out_share is not None)).check(readers)
         draw = functools.partial(split_reader, split, readers, str(path), held_out_share, split_seed)
         of_columns = columns, prompt_template, max_size, dialogue_format, split_by, sides, split_seed
         return cls._of_rows(draw, split, str(path), *of_columns)
@@ -335,7 +324,7 @@ class Csv(_TablePool):
     ) -> Csv:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
-        (sides := Sides(learn, goal, people)).check(readers)
+        (sides := Sides(learn, goal, people, held_out_share is not None)).check(readers)
         draw = functools.partial(split_reader, split, readers, str(path), held_out_share, split_seed)
         of_columns = columns, prompt_template, max_size, dialogue_format, split_by, sides, split_seed
         return cls._of_rows(draw, split, str(path), *of_columns)

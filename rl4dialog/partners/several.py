@@ -55,8 +55,9 @@ class SeveralPartners(PartnerService):
         weights: list[Positive] | None = None,
         built: Sequence[Partner | PartnerService] = (),
     ) -> None:
-        self._names = names_of(partners)
-        self._weights = check_weights(weights, len(partners))
+        if weights is not None and len(weights) != len(partners):
+            raise ConfigError(f"partner 'several': {len(partners)} partners need as many weights, not {len(weights)}")
+        self._names, self._weights = names_of(partners), weights or [1.0] * len(partners)
         self._partners = built
         self.members = [each if isinstance(each, PartnerService) else None for each in built]
         self._services = {n: each for n, each in zip(self._names, self.members, strict=bool(built)) if each is not None}
@@ -104,9 +105,3 @@ class SeveralPartners(PartnerService):
         for name, each in self._services.items():
             own = {k.removeprefix(f"{name}/"): value for k, value in tensors.items() if k.startswith(f"{name}/")}
             each.load_state(state[name], own)
-
-
-def check_weights(weights: Sequence[float] | None, n: int) -> list[float]:
-    if weights is not None and len(weights) != n:
-        raise ConfigError(f"partner 'several': {n} partners need as many weights, not {len(weights)}")
-    return [1.0] * n if weights is None else [*weights]

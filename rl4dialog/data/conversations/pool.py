@@ -310,11 +310,10 @@ class LoggedConversations(TextGenPool):
             make = functools.partial(game_rows, seed=split_seed, true_words=true_words, only=only)
             readers = {split if only else name: functools.partial(make, read) for name, read in readers.items()}
             layout, index_file = "messages", None
-        (sides := Sides(learn, goal, people)).check(readers)
+        (sides := Sides(learn, goal, people, held_out_share is not None)).check(readers)
         copies = splits.Copies(sides.person_of) if people is not None else None
         if people is not None:
-            fewest = {"fewest": 1} if held_out_share is None else {}
-            readers = {n: functools.partial(sides.chosen, read, split_seed, **fewest) for n, read in readers.items()}
+            readers = {name: functools.partial(sides.chosen, read, split_seed) for name, read in readers.items()}
         of_split = held_out_share, split_seed
         rows = splits.split_reader(split, readers, str(path), *of_split, index_file=index_file, copies=copies)
 

@@ -23,7 +23,7 @@ from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.features.experiments.quality.plan import CrossPlayPlan, filled
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.plots import plain_figure, save_figure
-from rl4dialog.runs.report.metrics import sample_estimate, student_interval
+from rl4dialog.runs.report.metrics import mean_estimate, sample_estimate, student_interval
 from rl4dialog.runs.run_folder import CONFIG_FILE, is_complete
 from rl4dialog.training.own_process import Command, run_all
 
@@ -43,9 +43,9 @@ class CrossPlay:
     def estimates(self, metric: str, agent: str) -> dict[str, Estimate]:
         """The means with each partner, with all that it met and never met, and how much less it reaches with these."""
         own = self.scores[metric][agent]
-        met = [own[name] for name in own if name in self.met[agent]]
-        others = [own[name] for name in own if name not in self.met[agent]]
-        both = dict(zip(MEANS, (_mean(met), _mean(others), _mean(met) - _mean(others)), strict=True))
+        met = _mean([own[name] for name in own if name in self.met[agent]] or [[[np.nan]]])
+        others = _mean([own[name] for name in own if name not in self.met[agent]] or [[[np.nan]]])
+        both = dict(zip(MEANS, (met, others, met - others), strict=True))
         return {name: estimate(scores) for name, scores in {**own, **both}.items()}
 
     def differences(self, metric: str, agent: str, reference: str) -> dict[str, Estimate]:
@@ -55,26 +55,23 @@ class CrossPlay:
         for name in ours:
             one, other = ours[name], others[name]
             if len(one) != len(other):
-                one, other = _mean([row[None] for row in one]), _mean([row[None] for row in other])
+                one, other = _mean(one)[None], _mean(other)[None]
             found[name] = estimate(one - other, are_differences=True)
         return found
 
 
-def _mean(arrays: Sequence[Scores]) -> Scores:
-    """The mean of arrays of one shape without NaN; NaN of none."""
-    if not arrays:
-        return np.full((1, 1), np.nan)
-    known = ~np.isnan(stacked := np.stack(arrays))
-    counts = known.sum(axis=0)
-    return np.where(counts > 0, np.where(known, stacked, 0.0).sum(axis=0) / np.maximum(counts, 1), np.nan)
+def _mean(values: Any, axis: int = 0) -> Scores:
+    """The mean without NaN; NaN of nothing."""
+    found: Scores = np.ma.masked_invalid(values).mean(axis).filled(np.nan)
+    return found
 
 
 def estimate(scores: Scores, are_differences: bool = False) -> Estimate:
     """The mean, with an interval over samples or, of several runs, over runs and samples, whose variances are added."""
     if len(scores) == 1:
         return sample_estimate(scores[0], are_differences)
-    by_run, by_sample = _mean([*scores.T[:, :, None]])[:, 0], _mean([*scores[:, :, None]])[:, 0]
-    value = float(np.nanmean(by_run)) if not np.isnan(by_run).all() else float("nan")
+    by_run, by_sample = _mean(scores, axis=1), _mean(scores)
+    value = mean_estimate(by_run).value
     return Estimate(value, student_interval(value, by_run, by_sample))
 
 
@@ -89,11 +86,11 @@ def play(plan: CrossPlayPlan, agents: Mapping[str, Sequence[Path]], output: Path
                 chosen = _partner(plan, partner, output).model_dump(exclude_defaults=True)
                 sets = [*_overrides(plan), "train_evaluation.partner=null", f"env.args.partner={json.dumps(chosen)}"]
                 flags = [text for each in sets for text in ("--set", each)]
-                command = ["evaluate", "--run", str(run), "--split", plan.split, *flags]
-                name = f"{agent} {number} with {partner}"
+                flags += ["--trust"] if plan.trust or run.is_relative_to(output) else []
+                command = ["evaluate", "--run", str(run), "--split", plan.split, *flags, "--output_path", str(place)]
                 place.parent.mkdir(parents=True, exist_ok=True)
                 log = place.with_name(f"{place.name}.log")
-                commands[name] = Command([*command, "--output_path", str(place)], log)
+                commands[f"{agent} {number} with {partner}"] = Command(command, log)
     return run_all(commands, n_jobs)
 
 

@@ -96,6 +96,8 @@ class CrossPlayPlan(Block):
     """More agents besides the rows of the plan: folders of complete runs, one for each seed, by label."""
     met: dict[str, list[str]] = Field(default_factory=dict)
     """Partners that an agent met in training, by its label. Default: those in the configs of its runs."""
+    trust: bool = False
+    """Whether the code that configs of other agents execute is allowed; see ``--trust``."""
     split: Literal["train", "val", "test"] = "test"
     """Split about whose samples they talk."""
     overrides: list[str] = Field(default_factory=list, alias="set")
