@@ -130,6 +130,8 @@ class _TablePool(TextGenPool):
         def said(row: Row) -> Said:
             if _empty(row, chosen, template, cls.id == "csv"):
                 return Said("", "", [])
+            if sides.learn == "partner" and sides.people is not None:
+                return sides.person_of(row)
             found = [*_examples(row, chosen, template, dialogue_format, Notes())]
             prompts = [example.text for example in found]
             text = f"{prompts[-1]} {found[-1].references[0]}" if chosen["dialogue"] else prompts[0]
