@@ -43,6 +43,11 @@ class TextGenPool:
         held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
         split_seed: Random seed of this sampling.
         index_file: Instead, by split, a JSON file with a list of the numbers of its rows in the file, from 0.
+        learn: Side of logged dialogues that is learned: ``agent``, or ``partner`` for a simulated user, each
+            conversation from its first utterance to its last.
+        goal: Column with what the partner wants, which is in the meta data, and begins the prompts of the partner.
+        people: Whose conversations are used, such as ``{by: user, groups: 4, only: [0]}``: the column, or columns, that
+            name people; into how many groups without common people they are divided; and which of these are used.
     """
 
     # Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens. References do not contain it.

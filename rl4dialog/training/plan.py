@@ -187,7 +187,7 @@ def n_minibatches(n_tokens: int, batch_size: int) -> int:
 def _conversation_rows(config: OnPolicyConfig, parts: Assembly, args: dict[str, Any]) -> Rows:
     env, lengths, partner = config.env.args, parts.lengths, config.env.args.conversation_partner
     assert partner is not None
-    yield "conversation partner", partner.id
+    yield "conversation partner", ", ".join(each.id for each, _ in conversations.members_of(partner))
     n_copies, has_beginning = conversations.n_weight_copies(config)
     if n_copies:
         yield "opponents", f"the initial policy, and at most {n_copies} later copies"

@@ -195,6 +195,6 @@ def format_args(config: TextConfig) -> dict[str, Any] | None:
         return None
     has_turns = config.env is not None and config.env.args.max_turns > 1
     # Samples of whole dialogues, which supervised training learns in the markup of conversations.
-    of_dialogues = args.get("samples") == "dialogues" or args.get("turns") == "first"
+    of_dialogues = args.get("samples") == "dialogues" or args.get("turns") == "first" or args.get("learn") == "partner"
     in_conversation = has_turns or of_dialogues or bool(args.get("in_conversation"))
     return {"format": args["format"], "context_size": args.get("context_size"), "in_conversation": in_conversation}
