@@ -125,7 +125,7 @@ class GraphSampler:
         """
         self.is_busy = self.was_used = True
         try:
-            seed = torch.randint(2**62, (), device=random and random.device, generator=random)
+            seed = torch.randint(2**62, (), device=None if random is None else random.device, generator=random)
             settings, n_rows = replace(settings, max_new_tokens=None), len(decoder.context)
             self._renew_casts()
             with self._with_casts():

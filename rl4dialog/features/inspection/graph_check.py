@@ -75,7 +75,7 @@ def compare(
                 said = [row.ids for row in drawn.rows()]
         policy.weights_will_change()
         for parameter in policy.actor_parameters():  # and those of adapters that begin with 0
-            parameter += 0.02 * torch.randn_like(parameter)
+            parameter.add_(0.02 * torch.randn_like(parameter))
     return found
 
 
