@@ -32,6 +32,7 @@ _NAMES = {
     "rl4dialog.data.pool": ("TextGenPool",),
     "rl4dialog.envs.conversation": ("Observation",),
     "rl4dialog.inference.loading": ("load_agent", "load_policy"),
+    "rl4dialog.runs.report.notebook": ("show_conversations", "show_curves"),
     "rl4dialog.training.building.single_env": ("make_env",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

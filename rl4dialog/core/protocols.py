@@ -244,6 +244,8 @@ class Partner(ABC):
     """Whether :meth:`reset` raises a ``DataError`` for an unsuitable sample; a run then checks all samples first."""
     waits = False
     """Whether its answers take time elsewhere, so that :meth:`expect` should be called before they are needed."""
+    role: str = ""
+    """Who a person is who talks to the model in its place, and what to do, in a sentence."""
     rules: tuple[str, ...] = ()
     """Arguments that must have the same values in the datapool with the same id, which plays by the same rules."""
     unrepeatable: str | None = None
