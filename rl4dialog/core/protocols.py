@@ -348,11 +348,14 @@ class PartnerService(ABC):
     these share."""
     needs_initial_weights = False
     """Whether :meth:`begin_run` needs the weights with which the training of the agent began."""
+    members: Sequence[PartnerService | None] = ()
+    """If it stands for several partners, each of them, by the number under ``partner`` of an observation; ``None`` for
+    one inside the environments. The members are asked instead."""
 
     @property
     @abstractmethod
     def side(self) -> Any:
-        """The ``OutsidePartner`` that the environments need: tokenizer, format and lengths."""
+        """The ``OutsidePartner`` that the environments need: tokenizer, format and lengths; for several, ``OneOf``."""
 
     @abstractmethod
     def answers(self, observations: dict[str, np.ndarray]) -> list[Sequence[int] | None]:

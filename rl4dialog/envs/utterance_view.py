@@ -103,8 +103,7 @@ class UtteranceView(gym.Env):
     @property
     def partner_waits(self) -> bool:
         """Whether :meth:`expect_reset` and :meth:`expect_step` have an effect."""
-        partner = self.env.conversation.partner
-        return partner is not None and partner.waits
+        return self.env.partner_waits
 
     def expect_reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begin the next :meth:`reset`, which must follow and then ignores its arguments, without waiting."""

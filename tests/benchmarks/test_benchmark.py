@@ -33,8 +33,7 @@ IN_SHORT = {(SMALL, "causal", "separate")}
 
 
 @pytest.mark.parametrize(
-    ("workload", "kind", "critic"),
-    [pytest.param(*case, marks=() if case in IN_SHORT else LONG) for case in CASES],
+    ("workload", "kind", "critic"), [pytest.param(*case, marks=() if case in IN_SHORT else LONG) for case in CASES]
 )
 def test_ours_and_the_plain_loop_finish_an_iteration(workload, kind, critic):
     setting = Setting("tiny", kind, critic, "rloo" if critic == "none" else "ppo")

@@ -21,7 +21,6 @@ from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.scripted import ReplayPartner, RulesPartner, ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-PERSONA = "w11"
 END = 25
 HISTORY = ["w0", "w1", "w2"]
 DATA = {
@@ -56,7 +55,7 @@ class SeesDialogues(ConversationReward):
 class Talking:
     """An environment that says words for the agent."""
 
-    def __init__(self, partner, persona=PERSONA, meta_data=None, **overrides):
+    def __init__(self, partner, persona="w11", meta_data=None, **overrides):
         tokenizer = make_tokenizer(marker="<EOU>")
         tokenizer.add_tokens(["<EOU>"])  # also without a space before it
         eou = DialogueFormat("eou", None, in_conversation=True)
@@ -119,16 +118,6 @@ def test_tokens_that_no_reward_reads_are_appended_at_once(pays, n_calls, monkeyp
                 view.step(np.array([3, END, 4, -1]))
     np.testing.assert_equal(*found)
     assert counts == [n_calls, 10]
-
-
-def test_agent_answers_the_samples_last_utterance():
-    talk = Talking(ScriptedPartner(["w4"]))
-    assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU>"
-    talk.say("w3")
-    assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU> w3 <EOU> w4 <EOU>"
-    dialogue, _ = talk.dialogues.seen[0]
-    assert [turn.speaker for turn in dialogue.turns] == [PARTNER, AGENT, PARTNER, AGENT, PARTNER]
-    assert dialogue.n_given == 3 and [turn.text for turn in dialogue.said] == ["w3", "w4"]
 
 
 def test_agent_speaks_first_after_its_persona_alone_and_has_no_reference():
