@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -90,7 +90,7 @@ def problem_of(policy: LMActorCriticPolicy, found: dict[str, float], shrinks: bo
     return "the batch never shrank" if shrinks and found["sizes"] < 2 else None
 
 
-def check_graphs(say: Callable[[str], None] = print) -> bool:
+def check_graphs() -> bool:
     """Say whether graphs are safe on this GPU, and what to report.
 
     Raises:
@@ -99,10 +99,9 @@ def check_graphs(say: Callable[[str], None] = print) -> bool:
     if not torch.cuda.is_available():
         no_gpu = "--gpu checks replies from CUDA graphs, but PyTorch finds no CUDA device here"
         raise ConfigError(f"{no_gpu}; without one, no graphs are used, and there is nothing to check")
-    messages: list[str] = []
-    listener = logging.Handler(logging.WARNING)
+    messages, report = list[str](), dict[str, Any]()
+    logger, listener = logging.getLogger("rl4dialog.policies"), logging.Handler(logging.WARNING)
     listener.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
-    logger, report = logging.getLogger("rl4dialog"), dict[str, Any]()
     logger.addHandler(listener)
     try:
         for name, settings in CASES.items():
@@ -114,13 +113,12 @@ def check_graphs(say: Callable[[str], None] = print) -> bool:
                 found = {"problem": f"{type(error).__name__}: {error}"}
             report[name] = found
             numbers = ", ".join(f"{key} {value:.3g}" for key, value in found.items() if isinstance(value, int | float))
-            say(f"{'fail' if found['problem'] else 'pass'}  {name}: {found['problem'] or numbers}")
+            print(f"{'fail' if found['problem'] else 'pass'}  {name}: {found['problem'] or numbers}")
     finally:
         logger.removeHandler(listener)
     is_safe = not messages and all(found["problem"] is None for found in report.values())
-    say("The default is safe here." if is_safe else "Not safe: set generation.backend: transformers.")
-    say("To report, with the name of the GPU in the title:" if not is_safe else "A report of what works helps, too:")
-    say(json.dumps({"cases": report, "warnings": messages, "versions": package_versions(), "hardware": hardware()}))
+    print("The default is safe here." if is_safe else "Not safe: set generation.backend: transformers.", "To report:")
+    print(json.dumps({"cases": report, "warnings": messages, "versions": package_versions(), "hardware": hardware()}))
     return is_safe
 
 
