@@ -528,7 +528,7 @@ _NO_CACHE = "the model has no cache of keys and values that could be kept in one
 
 def eager_reason(sampler: str, device_type: str, settings: GenerationSettings, of_model: str | None) -> str | None:
     """Why the model is called for each token, such as its own reason ``of_model``; else ``None``."""
-    if sampler in ("transformers", "vllm", "vllm_server"):
+    if sampler not in ("auto", "graph"):
         return f"generation.backend is {sampler}"
     if sampler == "auto" and device_type != "cuda":
         return "graphs need a CUDA device"

@@ -1,6 +1,7 @@
 """Configs of runs that train a reward model."""
 
 import pytest
+from pages import yaml_of
 from reward_models import make_config as reward_model_config
 
 from rl4dialog.core.config import kind_of, parse_config, text_config
@@ -53,3 +54,8 @@ def test_reward_model_needs_judgements_in_every_part():
     check(RATED)
     with pytest.raises(ConfigError, match=r"pools\[1\].id: small_talk has no judgements"):
         check(RATED, {"id": "small_talk", "share": 1})
+
+
+def test_config_by_example_is_valid():
+    page = "docs/feedback.md"
+    check_components(parse_config(yaml_of(page, "tokenizer:"), page))

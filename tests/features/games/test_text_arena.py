@@ -2,12 +2,16 @@ import random
 import sys
 
 import pytest
+from pages import yaml_of
+from runs import make_config
 
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, PartnerError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.features.games.text_arena import TextArenaGames, TextArenaPartner, TextArenaPlayer, random_move
 from rl4dialog.tasks.playing import play
+from rl4dialog.training.building.components import check_components
 
 TIC_TAC_TOE = {"game": "TicTacToe-v0", "n_players": 2, "opponent": "random"}
 GUESSING = {"game": "GuessTheNumber-v0"}
@@ -152,3 +156,10 @@ def test_a_game_that_cannot_begin_says_why():
         TextArenaGames.prepare("test", game="TicTacToe-v0", n_players=3, opponent="random", n_test=1)
     with pytest.raises(DataError, match=r"settings .*sides"):
         TextArenaGames.prepare("test", **GUESSING, settings={"sides": 3}, n_test=1)
+
+
+def test_config_by_example_is_valid(tmp_path):
+    arena, config = yaml_of("docs/games.md"), make_config(tmp_path)
+    config |= {"datapool": arena["datapool"], "reward_fn": arena["reward_fn"]}
+    config["env"]["args"] |= arena["env"]["args"]
+    check_components(parse_config(config, "docs/games.md"))

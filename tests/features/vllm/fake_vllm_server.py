@@ -15,7 +15,7 @@ import peft
 import torch
 from http_servers import Server
 
-from rl4dialog.policies.vllm_transfer import received
+from rl4dialog.features.vllm.transfer import received
 
 NEUTRAL = {"min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 

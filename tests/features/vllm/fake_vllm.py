@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from rl4dialog.policies import vllm_backend
+from rl4dialog.features.vllm import backend
 
 
 @dataclass
@@ -203,7 +203,7 @@ def install(monkeypatch, version="0.33.0", n_devices=1, is_cpu=False):
     monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
     module.__version__, module.LLM, module.SamplingParams = version, LLM, SamplingParams
     monkeypatch.setitem(sys.modules, "vllm", module)
-    monkeypatch.setattr(vllm_backend, "device_count", lambda: n_devices)
+    monkeypatch.setattr(backend, "device_count", lambda: n_devices)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "unset")  # which is changed, and put back with the rest
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "WARNING")
     return LLM

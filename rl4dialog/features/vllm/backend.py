@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.registry import optional_module
+from rl4dialog.features.vllm.transfer import pack_tied_head
 from rl4dialog.functional.distributed import is_main_process
 from rl4dialog.functional.log_probs import NEVER
 from rl4dialog.functional.replies import Replies
@@ -32,7 +33,6 @@ from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.policies.sharding import whole_lora, whole_weights
-from rl4dialog.policies.vllm_transfer import pack_tied_head
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 MIN_VERSION = "0.22"

@@ -13,10 +13,10 @@ from tiny import WORDS, make_env, make_gpt2, make_policy, make_tokenizer
 
 from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.errors import GenerationError
-from rl4dialog.policies import vllm_server
-from rl4dialog.policies.vllm_backend import VLLMBackend
-from rl4dialog.policies.vllm_server import VLLMServerBackend
-from rl4dialog.policies.vllm_transfer import Sender, described, received
+from rl4dialog.features.vllm import server as vllm_server
+from rl4dialog.features.vllm.backend import VLLMBackend
+from rl4dialog.features.vllm.server import VLLMServerBackend
+from rl4dialog.features.vllm.transfer import Sender, described, received
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 TOKENIZER = make_tokenizer()

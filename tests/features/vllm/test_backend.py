@@ -18,8 +18,8 @@ from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.features.vllm.backend import VLLMBackend, weights_to_send
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.policies.vllm_backend import VLLMBackend, weights_to_send
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building import conditions
@@ -194,6 +194,38 @@ def test_weights_of_a_checkpoint_are_sent_once_under_transformers_names(llm_clas
     model.transformer.register_buffer("cache", torch.tensor([3.0]), persistent=False)
     sent = dict(weights_to_send(policy))
     assert sent["transformer.scale"] == 2 and "transformer.cache" not in sent and "lm_head.weight" not in sent
+
+
+@pytest.mark.parametrize(
+    "lora",
+    [
+        {"target_modules": ["q_proj"]},
+        {"target_modules": ["q_proj", "lm_head"]},
+        {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+        {"target_modules": ["q_proj", "embed_tokens"]},
+    ],
+    ids=["attention", "head", "whole head", "embedding"],
+)
+def test_head_is_sent_if_it_is_not_the_embedding_any_more(lora):
+    model = make_llama(TOKENIZER)
+    model.config.tie_word_embeddings = True
+    model.tie_weights()
+    env = make_env(TOKENIZER, vocab_size=len(TOKENIZER))
+    policy = make_policy(env, model, lora={"r": 4, "lora_alpha": 8, **lora})
+    shake(policy)
+    assert ("lm_head.weight" in dict(weights_to_send(policy))) != (lora == {"target_modules": ["q_proj"]})
+
+
+def test_rows_without_a_token_are_never_chosen(llm_class):
+    model, n = make_gpt2(TOKENIZER), len(TOKENIZER)
+    model.resize_token_embeddings(n + 5, mean_resizing=False)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[n:] = 4 * torch.randn(5, model.config.hidden_size)  # likelier than most
+    policy = make_policy(make_env(TOKENIZER, vocab_size=n + 5, max_episode_length=N_REPLY), model)
+    make_backend(policy)
+    found = policy.generate(prompts(60))
+    assert int(found.response_ids.max()) < n
+    torch.testing.assert_close(found.sampler_log_probs, found.log_probs, atol=1e-4, rtol=1e-4)
 
 
 def test_adapters_are_merged_into_the_weights(llm_class):

@@ -27,6 +27,8 @@ from transformers import PreTrainedModel
 from rl4dialog.core.async_calls import AsyncCalls, FinalFailure
 from rl4dialog.core.errors import EndpointError, GenerationError
 from rl4dialog.core.http_requests import Unreachable, read_api_key, refusal, send
+from rl4dialog.features.vllm.backend import VLLMSampler, Written, prompts_of, weights_to_send
+from rl4dialog.features.vllm.transfer import ENGINE, Sender, described
 from rl4dialog.functional.distributed import all_gather_object, in_main_process, process_index
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
@@ -34,8 +36,6 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.sharding import whole_lora
-from rl4dialog.policies.vllm_backend import VLLMSampler, Written, prompts_of, weights_to_send
-from rl4dialog.policies.vllm_transfer import ENGINE, Sender, described
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 _MAX_REQUESTS = 512

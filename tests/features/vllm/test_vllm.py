@@ -17,8 +17,8 @@ from tiny import make_env, make_gpt2, make_llama, make_policy, make_tokenizer
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
-from rl4dialog.policies.vllm_backend import VLLMBackend, import_vllm
-from rl4dialog.policies.vllm_server import VLLMServerBackend
+from rl4dialog.features.vllm.backend import VLLMBackend, import_vllm
+from rl4dialog.features.vllm.server import VLLMServerBackend
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.assembly import Assembly
 
@@ -26,7 +26,7 @@ pytest.importorskip("vllm", reason="vLLM is tested in an environment of its own:
 
 TOKENIZER = make_tokenizer()
 N_PROMPT, N_REPLY = 6, 8
-SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "train_text_generation.py"
 # Embedding and output layer with the same weights, or not. vLLM's attention on CPUs needs heads of at least 32 numbers.
 MODELS = {
     "tied": lambda: make_gpt2(TOKENIZER, n_embd=64),
