@@ -269,7 +269,7 @@ def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
         scope["unknown"] = next((each for each in outcomes if each[0] not in known), None)
         scope["lacks_tools"] = reads_calls if args.toolbox is None else None
         scopes.append({**scope, "first": args.first_speaker, "max_turns": args.max_turns})
-    for scope in scopes or [{"has_partner": False}]:
+    for scope in scopes or [{"has_partner": False, "lacks_tools": reads_calls}]:
         for message in rows_met(OF_REWARDS, Settings({**values, **scope})):
             raise ConfigError(message)
 
