@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rl4dialog.core.types import Dialogue, Frame, PartnerReply
+from rl4dialog.core.types import Call, Dialogue, Frame, PartnerReply
 
 MetricResult = dict[str, tuple[list[float] | None, float]]
 
@@ -317,9 +317,9 @@ class Toolbox(ABC):
     def prepare(self, template: Any, frame: Frame) -> None:  # noqa: B027 (texts need no markup)
         """Find the markup in the run's ``ChatTemplate``, whose conversations have this frame; not called for others."""
 
-    def written(self, said: str) -> str:
-        """An utterance of the agent, which may be a call, as the run's format writes it."""
-        return said
+    def written(self, said: str) -> tuple[str, str, str]:
+        """An utterance of the agent as the run's format writes it: with markup before and after it, if it is a call."""
+        return "", said, ""
 
     @abstractmethod
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
@@ -328,6 +328,10 @@ class Toolbox(ABC):
     @abstractmethod
     def takes(self, said: str) -> bool:
         """Whether an utterance of the agent is a call."""
+
+    @abstractmethod
+    def read(self, said: str) -> Call:
+        """What an utterance calls, without an answer; it has a ``problem`` if it cannot be read."""
 
     @abstractmethod
     def answer(self, said: str, is_cut: bool = False) -> PartnerReply:

@@ -49,7 +49,8 @@ def learned_turns(
     """
     calls = [toolbox is not None and toolbox.takes(turn.text) for turn in said[::2]]
     if toolbox is not None:
-        said = [replace(turn, text=toolbox.written(turn.text)) if i % 2 == 0 else turn for i, turn in enumerate(said)]
+        own = [replace(turn, text="".join(toolbox.written(turn.text))) for turn in said[::2]]
+        said = [own[i // 2] if i % 2 == 0 else turn for i, turn in enumerate(said)]
     tokenizer, before = end.tokenizer, "" if in_encoder else prompt
     own, answers = said[::2], said[1::2]
     for n, (mine, theirs) in enumerate(zip(own, answers, strict=False)):

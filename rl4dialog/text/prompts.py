@@ -85,10 +85,12 @@ def written_calls(toolbox: Toolbox, text: str) -> str:
     if not isinstance(text, Prompt) or toolbox.frame is None:
         return text
     turns, frame = [*text.turns], toolbox.frame
-    for i in range(len(turns) - 2, -1, -2):  # the agent's, as the partner or a tool has the last word
-        said, before = turns[i].text.lstrip(), turns[i].text[: len(turns[i].text) - len(turns[i].text.lstrip())]
+    for i in range(len(turns) - 2, 0, -2):  # the agent's, as the partner or a tool has the last word
+        said = turns[i].text.removeprefix(text.reply.space)
         if toolbox.takes(said):
-            turns[i] = PromptTurn(before + toolbox.written(said), frame.to_partner, False)
+            before, call, after = toolbox.written(said)
+            turns[i - 1] = turns[i - 1]._replace(closing=turns[i - 1].closing + before)  # markup may be special tokens
+            turns[i] = PromptTurn(call, after + frame.to_partner, False)
             turns[i + 1] = PromptTurn(turns[i + 1].text, frame.to_agent, False)
     return Prompt(turns, text.opening, text.later_opening, text.agent_opening, text.reply)
 

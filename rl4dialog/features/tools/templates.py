@@ -36,17 +36,16 @@ class CallMarkup:
             '"name"' in said and ('"arguments"' in said or '"parameters"' in said) and "{" in said
         )
 
-    def write(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Write a call."""
+    def write(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, str, str]:
+        """Write a call: markup before it, itself, and markup after it."""
         as_json = json.dumps(dict(arguments), ensure_ascii=False)
-        return self.example.replace(json.dumps(_ARGUMENTS), as_json).replace(_NAME, name)
-
-    def read(self, said: str) -> tuple[str, dict[str, Any]]:
-        """Name and arguments of the first call in an utterance."""
-        return _read(said)
+        start, end = self.example.index("{"), self.example.rindex("}") + 1
+        call = self.example[start:end].replace(json.dumps(_ARGUMENTS), as_json).replace(_NAME, name)
+        return self.example[:start], call, self.example[end:]
 
 
-def _read(said: str) -> tuple[str, dict[str, Any]]:
+def read_json(said: str) -> tuple[str, dict[str, Any]]:
+    """Name and arguments of the first call in an utterance."""
     start = said.find("{")
     try:
         found, _ = json.JSONDecoder().raw_decode(said, max(start, 0))
@@ -81,7 +80,7 @@ def call_markup(template: Any, frame: Frame) -> tuple[CallMarkup | None, str]:
     if not found or not has_answer or not has_end or not rest.startswith(frame.to_agent):
         return None, "has no place for calls of tools or their answers"
     try:
-        is_read = _read(example) == (_NAME, _ARGUMENTS) and json.dumps(_ARGUMENTS) in example
+        is_read = read_json(example) == (_NAME, _ARGUMENTS) and json.dumps(_ARGUMENTS) in example
     except CallError:
         is_read = False
     if not is_read:

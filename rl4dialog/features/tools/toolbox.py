@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -22,7 +21,7 @@ from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import Call, Frame, PartnerReply
 from rl4dialog.features.tools.calls import WORD, CallError, Tool, checked, json_schema, read_text
 from rl4dialog.features.tools.right_calls import call_outcome, gold_call
-from rl4dialog.features.tools.templates import CallMarkup, call_markup
+from rl4dialog.features.tools.templates import CallMarkup, call_markup, read_json
 
 _logger = logging.getLogger(__name__)
 _told: set[str] = set()  # what was logged in this process
@@ -79,7 +78,7 @@ class Calls(Toolbox):
             if name not in self._tools:
                 hint = nearest_hint(name, self._tools)
                 raise ConfigError(f"toolbox 'calls': ends_after: there is no function {name!r}{hint}")
-        self._listed, self._markup = listed, None
+        self._listed, self._markup = listed, None  # type: CallMarkup | None
         self._calls, self._n_faults, self._gold = list[Call](), 0, None
 
     def prepare(self, template: Any, frame: Frame) -> None:
@@ -106,13 +105,22 @@ class Calls(Toolbox):
             return len(words) == 1 or words[1].casefold() in self._names or "=" in said
         return self._markup is not None and self._markup.is_call(said)
 
+    def read(self, said: str) -> Call:
+        try:
+            return Call(*self._read(said))
+        except CallError as error:
+            return Call("", problem=error.problem)
+
+    def _read(self, said: str) -> tuple[str, dict[str, Any]]:
+        is_text = said.split(None, 1)[:1] == [WORD]
+        return read_text(said) if is_text else read_json(said)
+
     def answer(self, said: str, is_cut: bool = False) -> PartnerReply:
         name, arguments, problem = "", dict[str, Any](), ""
         try:
             if is_cut:
                 raise CallError("unreadable", "the call was cut at the length limit")
-            is_text = said.split(None, 1)[:1] == [WORD]
-            name, arguments = read_text(said) if is_text or self._markup is None else self._markup.read(said)
+            name, arguments = self._read(said)
             if name.casefold() not in self._names:
                 known = f"{nearest_hint(name, self._tools)} (known: {', '.join(self._tools)})"
                 raise CallError("unknown tool", f"there is no {name!r}{known}")
@@ -129,13 +137,11 @@ class Calls(Toolbox):
     def outcome(self) -> Mapping[str, float]:
         return {**call_outcome(self._calls, self._gold), "tool_faults": float(self._n_faults)}
 
-    def written(self, said: str) -> str:
-        if self._markup is None or said.split(None, 1)[:1] != [WORD] or not self.takes(said):
-            return said
-        try:
-            return self._markup.write(*read_text(said))
-        except CallError:
-            return said
+    def written(self, said: str) -> tuple[str, str, str]:
+        call = self.read(said) if self._markup is not None and self.takes(said) else None
+        if self._markup is None or call is None or call.problem:
+            return super().written(said)
+        return self._markup.write(call.name, call.arguments)
 
     def _result(self, name: str, call: Callable[[], Any]) -> str:
         """What a tool returned, cut at the limit."""
@@ -180,22 +186,19 @@ def _within(seconds: float, call: Callable[[], Any]) -> Any:
     if threading.current_thread() is threading.main_thread():
         with time_limit(seconds):
             return call()
-    found: list[Any] = []
+    result: Future[Any] = Future()
 
     def run() -> None:
         try:
-            found[:] = [call(), None]
+            result.set_result(call())
         except BaseException as error:
-            found[:] = [None, error]
+            result.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not found:
-        raise TimeIsUp
-    if found[1] is not None:
-        raise found[1]
-    return found[0]
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return result.result(seconds)
+    except TimeoutError:
+        raise TimeIsUp from None
 
 
 def _say_once(message: str, key: str = "") -> None:

@@ -208,8 +208,8 @@ def run_template(config: TextConfig, tokenizer: PreTrainedTokenizerBase, start: 
 
 def _with_calls(toolbox: Toolbox, sample: Sample) -> Sample:
     """A sample whose calls of tools are as the run's format writes them."""
-    prompt = written_calls(toolbox, sample.prompt_or_input_text)
-    return replace(sample, prompt_or_input_text=prompt, references=[*map(toolbox.written, sample.references)])
+    prompt, replies = written_calls(toolbox, sample.prompt_or_input_text), map(toolbox.written, sample.references)
+    return replace(sample, prompt_or_input_text=prompt, references=["".join(parts) for parts in replies])
 
 
 def format_args(config: TextConfig) -> dict[str, Any] | None:
