@@ -77,7 +77,7 @@ def make_vec_env(
 
 
 def check_workers(env_kwargs: Mapping[str, Any], vec_env: str | None = None) -> str:
-    """Check that rewards, partner and toolbox can be sent to workers, if there are any; returns where environments run."""
+    """Check that rewards, partner and tools can be sent to workers, if there are any; returns where these run."""
     # Without rewards and a partner in the environments, workers would have nothing to do.
     has_work = env_kwargs.get("reward_parts") or env_kwargs.get("partner") is not None
     vec_env = vec_env or ("blocks" if has_work else "dummy")

@@ -37,7 +37,7 @@ EnvFn = Callable[[], gym.Env]
 def make_utterance_env(env_kwargs: dict[str, Any], timeout_s: float | None = None) -> UtteranceView:
     """Build an environment in the process where it runs; arguments are those of the two classes.
 
-    Rewards, partner and toolbox, which can have state, are copied for each environment; all share tokenizer and samples.
+    Rewards, partner and tools, which can have state, are copied for each environment; all share tokenizer and samples.
     """
     end_of_turn = env_kwargs["end_of_turn"]
     shared = {id(value): value for value in (end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"])}

@@ -160,7 +160,7 @@ def _message(text: str, model: ChatAgent) -> dict[str, Any]:
         toolbox.reset({}, 0)
         call = toolbox.read(text)
         function = {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)}
-        found["tool_calls"] = [{"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}]
+        found["tool_calls"] = [{"index": 0, "id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}]
         found["tool_answer"] = toolbox.answer(text).text
     return found
 
@@ -261,8 +261,9 @@ class Completions:
             async for index, piece in pieces:
                 last[index] = piece
         choices = [
-            _choice(index, piece.finish_reason, message=_message(piece.text, self._model))
+            _choice(index, "tool_calls" if "tool_calls" in message else piece.finish_reason, message=message)
             for index, piece in last.items()
+            for message in [_message(piece.text, self._model)]
         ]
         return {**self._head("chat.completion", request), "choices": choices, "usage": _usage(request, last)}
 
@@ -291,7 +292,7 @@ class Completions:
     async def _events(self, request: ChatRequest) -> AsyncIterator[str]:
         head, last, sent = self._head("chat.completion.chunk", request), dict[int, Piece](), ""
 
-        def event(index: int, delta: dict[str, str], finish_reason: str | None = None) -> str:
+        def event(index: int, delta: dict[str, Any], finish_reason: str | None = None) -> str:
             return _event({**head, "choices": [_choice(index, finish_reason, delta=delta)]})
 
         try:
@@ -308,7 +309,9 @@ class Completions:
                     if piece.finish_reason is not None:
                         if piece.text != sent:
                             raise ApiError("the tokenizer revised text that was already sent; use stream: false", 500)
-                        yield event(index, {}, piece.finish_reason)
+                        whole = _message(piece.text, self._model)
+                        called = {key: whole[key] for key in ("tool_calls", "tool_answer") if key in whole}
+                        yield event(index, called, "tool_calls" if called else piece.finish_reason)
         except ApiError as error:
             yield _event(error.body())
             return

@@ -326,7 +326,7 @@ class Chat:
                 break
         state = self.examined(state).settled()
         yield state
-        if not is_stopped() and (answer := self._called(state)) is not None:
+        if (answer := self._called(state)) is not None and not is_stopped():
             is_last = answer.leaves or all(each.of_tool for each in state.exchanges[-_MAX_CALLS:])
             text = Frame("", "", self.models[0].dialogue_format.reserved).bare(answer.text or "")
             if not is_last:

@@ -73,7 +73,7 @@ def call_markup(template: Any, frame: Frame) -> tuple[CallMarkup | None, str]:
         written, later = template.render(messages[:3], True), template.render(messages, True)
     except Exception as error:  # a template is a program
         return None, f"rejects messages of tools ({error})"
-    asked, found, rest = written.partition(_ASKED)
+    _, found, rest = written.partition(_ASKED)
     called, has_answer, to_agent = rest.removeprefix(frame.to_agent).partition(_ANSWER)
     _, end = template.end_in(frame.to_partner)
     example, has_end, after = called.partition(end or "\n")

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -78,7 +79,8 @@ class Calls(Toolbox):
             if name not in self._tools:
                 hint = nearest_hint(name, self._tools)
                 raise ConfigError(f"toolbox 'calls': ends_after: there is no function {name!r}{hint}")
-        self._listed, self._markup = listed, None  # type: CallMarkup | None
+        self._listed = listed
+        self._markup: CallMarkup | None = None
         self._calls, self._n_faults, self._gold = list[Call](), 0, None
 
     def prepare(self, template: Any, frame: Frame) -> None:
@@ -141,7 +143,10 @@ class Calls(Toolbox):
         call = self.read(said) if self._markup is not None and self.takes(said) else None
         if self._markup is None or call is None or call.problem:
             return super().written(said)
-        return self._markup.write(call.name, call.arguments)
+        arguments = call.arguments
+        with suppress(CallError, KeyError):  # numbers as such
+            arguments = checked(call.name, self._tools[call.name].functions[call.name], arguments)
+        return self._markup.write(call.name, arguments)
 
     def _result(self, name: str, call: Callable[[], Any]) -> str:
         """What a tool returned, cut at the limit."""
@@ -182,7 +187,7 @@ def _functions_of(entry: ToolEntry) -> list[tuple[str, Tool]]:
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Result of a function; `TimeIsUp` if it takes too long. In a thread, where nothing can interrupt it, it runs on."""
+    """Result of a function; `TimeIsUp` if it takes too long. In a thread, nothing can interrupt it, so it runs on."""
     if threading.current_thread() is threading.main_thread():
         with time_limit(seconds):
             return call()
