@@ -77,7 +77,8 @@ class Rides(TextGenPool):
     ) -> Rides:
         """Generate one split.
 
-        ``max_turns`` is the maximum number of the clerk's utterances in a dialogue.
+        Args:
+            max_turns: Maximum number of the clerk's utterances in a dialogue.
         """
         form = DialogueFormat(format, None, render_chat, in_conversation=True)
         n = size_of(split, n_train, n_val, n_test)
