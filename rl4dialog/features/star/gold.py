@@ -16,11 +16,11 @@ from typing import Any, Literal
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.features.star.reading import Conversation, Query
 
-Verdict = Literal["agree", "typo", "earlier", "moved", "clerk", "missing", "unsaid"]
-"""How a slot of the last query compares with the goal.
+Verdict = Literal["same", "spelled", "earlier", "moved", "clerk", "missing", "unsaid"]
+"""How a slot of the query compares with the goal.
 
-It is the same, or all but a misspelling; an ``earlier`` query had it, and was refused or narrowed down; the user said
-the other value (``moved``), or the goal's (``clerk``), or neither (``unsaid``); or the query does not have the slot.
+It is the same, or ``spelled`` otherwise; an ``earlier`` query had it; the user said only the other value (``moved``), or
+also the goal's (``clerk``), or neither (``unsaid``); or the query does not have the slot.
 """
 UNCLEAR: frozenset[Verdict] = frozenset({"moved", "unsaid"})
 ABOUT = frozenset({"ChangeDescription"})
@@ -43,15 +43,16 @@ class Wanted:
     unwanted: bool = False
     in_own_words: bool = False  # whether a part of its words is enough
 
-    def compare(self, said: str | None) -> Literal["agree", "typo", ""]:
+    def compare(self, said: str | None) -> Literal["same", "spelled", ""]:
         """Compare with an argument of a call."""
-        options = [] if said is None else [*map(words, said.removeprefix("at most ").split(" or "))]
+        said = said and re.sub(r"^at (?:most|least) ", "", said)
+        options = [*map(words, said.split(" or "))] if said else []
         if self.unwanted:
-            return "" if any(words(value) in options for value in self.values) else "agree"
-        if said is None or (len(options) > 1 and not self.in_own_words):
+            return "" if any(words(value) in options for value in self.values) else "same"
+        if not said or (len(options) > 1 and not self.in_own_words):
             return ""
         found = [_same(value, said, self.in_own_words) for value in self.values]
-        return next((each for each in ("agree", "typo") if each in found), "")  # type: ignore[return-value]
+        return "same" if "same" in found else "spelled" if "spelled" in found else ""
 
 
 def words(text: str) -> str:
@@ -62,18 +63,19 @@ def words(text: str) -> str:
 
 
 def _same(value: str, said: str, in_own_words: bool) -> str:
-    one, other = words(value), words(said)
+    one, other = words(value).removeprefix("the "), words(said).removeprefix("the ")
     if one == other:
-        return "agree"
+        return "same"
     if in_own_words:
         ours, theirs = content(value), content(said)
-        common = len(ours & theirs)
-        return "agree" if common and common >= _MIN_COMMON * min(len(ours), len(theirs)) else ""
-    if "/" in value:  # a date, in which day and month can change places
-        return "agree" if sorted(map(int, re.findall(r"\d+", one))) == sorted(map(int, re.findall(r"\d+", other))) else ""
-    if any(c.isdigit() for c in one + other):
-        return ""
-    return "typo" if difflib.SequenceMatcher(None, one, other).ratio() >= _MIN_RATIO else ""
+        common = ours & theirs
+        is_near = any(each.isdigit() for each in common) or len(common) >= _MIN_COMMON * min(len(ours), len(theirs))
+        return "same" if common and is_near else ""
+    numbers = [sorted(map(int, re.findall(r"\d+", text))) for text in (one, other)]
+    if "/" in value or value.isdigit():  # a date, in which day and month can change places; or 0314
+        return "spelled" if numbers[0] == numbers[1] else ""
+    is_near = difflib.SequenceMatcher(None, one, other).ratio() >= _MIN_RATIO or re.search(rf"\b{re.escape(one)}\b", other)
+    return "spelled" if is_near and numbers[0] == numbers[1] else ""
 
 
 def content(text: str) -> set[str]:
@@ -104,18 +106,17 @@ def apis() -> list[str]:
     return list(_rules())
 
 
-def gold_of(api: str, goal: str, instructions: Iterable[str] = (), schema: Mapping[str, Any] | None = None) -> dict[str, Wanted]:
-    """Derive what a goal, with the instructions that follow it, wants in each slot of an API."""
-    slots = {each["Name"]: each["Type"] for each in (schema or {}).get("input", ())}
-    found: dict[str, Wanted] = {}
-    for text in (goal, *instructions):
-        for pattern, constants in _rules().get(api, ()):
-            for match in pattern.finditer(text):
-                groups = {name: value for name, value in match.groupdict().items() if value is not None}
-                for name, value in {**constants, **groups}.items():
-                    slot, _, kind = name.partition("__")
-                    own = slots.get(slot) == "LongString" or slot in ABOUT
-                    _add(found, slot, kind, value.strip(" ,."), own)
+def gold_of(api: str, text: str, schema: Mapping[str, Any], before: Mapping[str, Wanted] | None = None) -> dict[str, Wanted]:
+    """Derive what a goal in words wants in each slot of an API, beside what was wanted ``before``."""
+    slots = {each["Name"]: each["Type"] for each in schema.get("input", ())}
+    found = dict(before or {})
+    for pattern, constants in _rules().get(api, ()):
+        for match in pattern.finditer(text):
+            groups = {name: value for name, value in match.groupdict().items() if value is not None}
+            for name, value in {**constants, **groups}.items():
+                slot, _, kind = name.partition("__")
+                own = slots.get(slot) == "LongString" or slot in ABOUT
+                _add(found, slot, kind, value.strip(" ,."), own)
     return found
 
 
@@ -124,6 +125,8 @@ def _add(found: dict[str, Wanted], slot: str, kind: str, value: str, in_own_word
     values = tuple(value.split(" or ")) if kind.startswith("or") else (value,)
     if kind.endswith("plus2"):
         values = tuple(map(_two_hours_later, values))
+    elif kind == "next":
+        values = (value, str(int(value) + 1))
     if kind == "free":
         found.pop(slot, None)
     elif kind == "not":
@@ -144,60 +147,96 @@ def _two_hours_later(time: str) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A conversation's right call, compared with the clerk's last query."""
+    """A conversation's right call, compared with the query of the clerk that is nearest to it."""
 
     api: str
+    goal: str  # the goal in words, with the instructions that the user took up and the values that the user chose
     gold: Mapping[str, Wanted]
+    chosen: frozenset[str]  # slots of the gold call that the goal leaves open: they are as the user said
     query: Query
+    is_last: bool
     verdicts: Mapping[str, Verdict]
-    n_open: int  # required slots that the goal leaves open
+    n_open: int  # required slots without a right value
 
     @property
     def why_left_out(self) -> str:
         """Why it is not clear what the right call is; empty if it is."""
-        if not self.gold:
-            return "the goal names no value"
         if self.n_open > len(self.gold):
-            return "the goal leaves most slots open"
-        unclear = [slot for slot, verdict in self.verdicts.items() if verdict in UNCLEAR]
-        return f"the user went another way: {', '.join(unclear)}" if unclear else ""
+            return "most slots are open"
+        own = [slot for slot, verdict in self.verdicts.items() if verdict in UNCLEAR and not self.gold[slot].in_own_words]
+        return f"the user went another way: {', '.join(own)}" if own else ""
 
     @property
     def agrees(self) -> bool:
-        return set(self.verdicts.values()) <= {"agree", "typo"}
+        return {*self.verdicts.values()} <= {"same", "spelled"}
 
 
 def compare(conversation: Conversation, schemas: Mapping[str, Mapping[str, Any]]) -> Comparison | None:
-    """Compare the right call of a conversation's only task with the last query; None if there is neither."""
+    """Compare the right call of a conversation's only task with the clerk's queries; None if there is neither."""
     queries = [each for each in conversation.queries if each.api in conversation.tasks]
     if len(conversation.tasks) != 1 or not queries or queries[-1].api not in _rules():
         return None
-    last = queries[-1]
-    schema = schemas.get(last.api, {})
-    gold = gold_of(last.api, conversation.goal, conversation.given(last.place), schema)
-    said = " | ".join(words(event.text) for event in conversation.events[: last.place] if event.who == "user")
-    verdicts = {slot: _verdict(wanted, slot, queries, said) for slot, wanted in gold.items()}
-    n_open = len({*schema.get("required", ())} - {"RequestType"} - gold.keys())
-    return Comparison(last.api, gold, last, verdicts, n_open)
+    api, end = queries[-1].api, queries[-1].place
+    schema, told = schemas.get(api, {}), conversation.goal
+    gold = gold_of(api, told, schema)
+    for place, text in conversation.instructions:
+        changed = gold_of(api, text, schema, gold)
+        new = [each for slot, each in changed.items() if each != gold.get(slot) and not each.unwanted]
+        said = words(conversation.said(end, place))
+        # An instruction such as to change one's mind is not always followed; the first one is a part of the goal.
+        is_ignored = place and new and not any(is_said(value, said) for each in new for value in each.values)
+        if not said or is_ignored:
+            continue
+        gold, told = changed, f"{told} {text}"
+    gold = {slot: wanted for slot, wanted in gold.items() if not _is_needless(slot, gold)}
+    all_said = words(conversation.said(end))
+    scores = [sum(bool(wanted.compare(query.arguments.get(slot))) for slot, wanted in gold.items()) for query in queries]
+    best = max(range(len(queries)), key=lambda i: (scores[i], i))
+    query = queries[best]
+    is_open = {slot: slot not in gold or gold[slot].unwanted for slot in schema.get("required", ()) if slot != "RequestType"}
+    chosen = {slot: query.arguments.get(slot, "") for slot in is_open if is_open[slot]}
+    chosen = {slot: value for slot, value in chosen.items() if value and is_said(value, all_said)}
+    chosen = {slot: value for slot, value in chosen.items() if slot not in gold or gold[slot].compare(value)}
+    if chosen:
+        told += f" ({', '.join(f'{slot}: {value}' for slot, value in chosen.items())})"
+        gold |= {slot: Wanted((value,)) for slot, value in chosen.items()}
+    verdicts = {slot: _verdict(wanted, slot, query, queries, all_said) for slot, wanted in gold.items()}
+    is_last = best == len(queries) - 1
+    return Comparison(api, told, gold, frozenset(chosen), query, is_last, verdicts, sum(slot not in gold for slot in is_open))
 
 
-def _verdict(wanted: Wanted, slot: str, queries: list[Query], said: str) -> Verdict:
-    value = queries[-1].arguments.get(slot)
+def _is_needless(slot: str, gold: Mapping[str, Wanted]) -> bool:
+    """Whether an answer to a question of security is not asked for, because account and PIN are known."""
+    return slot.startswith("SecurityAnswer") and {"AccountNumber", "PIN"} <= gold.keys()
+
+
+def _verdict(wanted: Wanted, slot: str, query: Query, queries: list[Query], said: str) -> Verdict:
+    value = query.arguments.get(slot)
     if found := wanted.compare(value):
         return found
-    if any(wanted.compare(query.arguments.get(slot)) for query in queries[:-1]):
+    if any(wanted.compare(each.arguments.get(slot)) for each in queries):
         return "earlier"
     if value is None:
         return "missing"
-    if is_said(value, said) and not wanted.unwanted and value:
-        return "moved"
-    return "clerk" if any(is_said(each, said, wanted.in_own_words) for each in wanted.values) else "unsaid"
+    if value in ("Yes", "No"):
+        return "clerk" if content(" ".join(re.findall(r"[A-Z][a-z]+", slot))) & content(said) else "unsaid"
+    before = {"Departure": "from", "Arrival": "to"}.get(slot.removesuffix("Location").removesuffix("City"), "")
+    if before and is_said(value, said, before=before) and not is_said(wanted.values[0], said, before=before):
+        return "moved"  # both places were said, the other way round
+    if any(is_said(each, said, wanted.in_own_words) for each in wanted.values):
+        return "clerk"
+    return "moved" if is_said(value, said) else "unsaid"
 
 
-def is_said(value: str, said: str, in_own_words: bool = False) -> bool:
-    """Whether a value occurs in what was said, as `words`; a time also without am or pm."""
+def is_said(value: str, said: str, in_own_words: bool = False, before: str = "") -> bool:
+    """Whether a value occurs in what was said, as `words`, with another word ``before`` it.
+
+    A time can lack am or pm, and the name of a place its last word.
+    """
     if in_own_words:
         ours = content(value)
         return bool(ours) and len(ours & {word[:5] for word in said.split()}) >= _MIN_COMMON * len(ours)
     found = words(value)
-    return any(re.search(rf"\b{re.escape(each)}\b", said) for each in {found, re.sub(r"^(\d+)[ap]m$", r"\1", found)})
+    forms = {found, re.sub(r"^(\d+)[ap]m$", r"\1", found)} | {short for short in [found.rpartition(" ")[0]] if len(short) > 3}
+    pattern = "|".join(map(re.escape, forms))
+    return re.search(rf"\b{before}(?: the)? (?:{pattern})\b" if before else rf"\b(?:{pattern})\b", said) is not None

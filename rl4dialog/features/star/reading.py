@@ -62,10 +62,9 @@ class Conversation:
     queries: tuple[Query, ...]
     instructions: tuple[tuple[int, str], ...]  # to the user, each with the number of the events before it
 
-    def given(self, place: int) -> list[str]:
-        """Instructions to which the user could answer before the event of this number."""
-        said = [i for i, event in enumerate(self.events[:place]) if event.who == "user"]
-        return [text for before, text in self.instructions if said and before <= said[-1]]
+    def said(self, end: int, start: int = 0) -> str:
+        """What the user said among the events of these numbers."""
+        return " | ".join(event.text for event in self.events[start:end] if event.who == "user")
 
 
 def read_conversations(path: FilePath) -> Iterator[Conversation]:
