@@ -148,15 +148,19 @@ def constraint_text(value: object) -> str:
 
 
 def call_text(api: str, arguments: Mapping[str, Any]) -> str:
-    """Write a call as one line."""
-    return f"call {api} " + "; ".join(f"{slot}={value}" for slot, value in arguments.items())
+    """Write a call as one line: ``call ride_book CustomerName=Ann; RequestType=Check``."""
+    return f"call {api} " + "; ".join(f"{slot}={str(value).replace(';', ',')}" for slot, value in arguments.items())
+
+
+def read_call(text: str) -> tuple[str, dict[str, str]] | None:
+    """Name and arguments of a call, or None for another utterance."""
+    words = text.split(None, 2)
+    if len(words) < 2 or words[0] != "call":
+        return None
+    pairs = (each.partition("=") for each in (words[2] if len(words) > 2 else "").split(";"))
+    return words[1], {slot.strip(): value.strip().strip('"') for slot, _, value in pairs if value.strip()}
 
 
 def answer_text(item: Mapping[str, Any]) -> str:
     """Write an answer of the knowledge base as one line."""
     return "; ".join(f"{slot}={_line(str(value))}" for slot, value in item.items()) or "nothing found"
-
-
-def people_of(conversations: Sequence[Conversation]) -> list[str]:
-    """Everybody in either role, by id."""
-    return sorted({person for each in conversations for person in (each.user, each.clerk)})
