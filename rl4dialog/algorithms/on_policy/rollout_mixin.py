@@ -308,6 +308,8 @@ class LMRolloutMixin(IterationSchedules):
             kl, n_halvings = self._kl_from(before), n_halvings + 1
         if not kl <= limit:
             before.pull(1.0)
+            kl = 0.0
+        self.logger.record("train/kept_update_kl", kl)  # type: ignore[attr-defined]
         self.logger.record("train/step_halvings", n_halvings)  # type: ignore[attr-defined]
 
     @torch.no_grad()
