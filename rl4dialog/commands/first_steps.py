@@ -1,4 +1,4 @@
-"""Commands before a training: ``demo``, ``init``, ``doctor``, ``prepare`` and ``classifier``."""
+"""Commands before a training: ``demo``, ``init``, ``prepare`` and ``classifier``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.commands.options import CONFIG, OPTIONAL_CONFIG, SEED, command, flag, option, read_config
+from rl4dialog.commands.options import MADE, OPTIONAL_CONFIG, SEED, command, flag, option, read_config
 from rl4dialog.commands.train import train
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.pretrained import BUILTIN
@@ -104,7 +104,8 @@ def init(args: Namespace) -> None:
         print(f"{args.output} is written, with the columns {columns}{' (guessed)' if table.guessed else ''}.")
         print("\n".join(findings(table, text, args.reward)).rstrip())
     config = f"--config_path {shlex.quote(output)}"
-    print(f"Next:\n  rl4dialog doctor {config}\n  rl4dialog train {config} --experiment_name first")
+    proposed = [f"  rl4dialog {each.name} {config}" for each in MADE.values() if each.after == "init"]
+    print("\n".join(["Next:", *proposed, f"  rl4dialog train {config} --experiment_name first"]))
 
 
 def _asked(question: str, flag: str) -> str:
@@ -116,25 +117,6 @@ def _asked(question: str, flag: str) -> str:
 def _answered(question: str, likely: str | None) -> str | None:
     answer = input(f"{question} (Enter for {likely or 'none'}): ").strip()
     return answer or likely
-
-
-@command(
-    *CONFIG,
-    option("--base_path_to_store_results", "parent folder of project folders", default="."),
-    flag("--quick", "leave out all checks that need the language model"),
-    flag("--all", "show passed and skipped checks in full, too"),
-)
-def doctor(args: Namespace) -> int:
-    from rl4dialog.training.doctor.examination import examine, has_failed, print_findings
-    from rl4dialog.training.doctor.subject import Subject
-
-    findings = examine(Subject(read_config(args), Path(args.base_path_to_store_results), args.quick), args.debug)
-    print_findings(findings, show_all=args.all)
-    if has_failed(list(findings.values())):
-        return 1
-    of_training = [each for each in args.argv[1:] if each not in ("--quick", "--all")]  # with the same overrides
-    print(f"Next: rl4dialog train {shlex.join(of_training)}")
-    return 0
 
 
 @command(

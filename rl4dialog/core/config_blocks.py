@@ -493,7 +493,9 @@ class RunConfig(OfAKind):
     conditions: ClassVar[str] = ""
     """Function that returns own rows of ``training.building.conditions`` and what they read, as ``"module:name"``."""
     checks: ClassVar[Sequence[str]] = ()
-    """Own checks of the doctor, as ``"module:name"``."""
+    """Own checks of a run before its start, as ``"module:name"``: functions of the
+    :class:`~rl4dialog.training.assembly.Assembly` that return a :class:`~rl4dialog.training.findings.Finding`.
+    """
     not_logged: ClassVar[Sequence[str]] = ()
     """Keys of ``logging`` without a meaning for this kind."""
     alg: AlgConfig

@@ -14,8 +14,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.runs.run_folder import ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, RunFolder
-from rl4dialog.training.callbacks.base import IterationCallback
+from rl4dialog.training.callbacks.base import FeatureCallback
+from rl4dialog.training.policy_trainee import PolicyTrainee
 
 WINDOW = 3
 """Number of iterations that are averaged, now and at the start of the run."""
@@ -496,7 +498,7 @@ class Watcher:
 _logger = logging.getLogger(__name__)
 
 
-class WatchCallback(IterationCallback):
+class WatchCallback(FeatureCallback):
     """Checks the values of each iteration when it is finished; a resumed run reads earlier ones from files."""
 
     def __init__(self, facts: RunFacts, run_folder: RunFolder) -> None:
@@ -546,3 +548,15 @@ class WatchCallback(IterationCallback):
         self._run_folder.append_jsonl(WARNINGS_FILE, record)
         with logging_redirect_tqdm():  # above the progress bar, not in it
             _logger.warning("iteration %(iteration)d: %(message)s (%(name)s). %(advice)s", record)
+
+
+def watch(trainee: PolicyTrainee, run_folder: RunFolder) -> WatchCallback:
+    """Make the callback of a run."""
+    config = trainee.parts.config
+    if isinstance(config, OnPolicyConfig):
+        scorer = trainee.parts.scorer
+        weights = {part.name: part.weight_at(1) for part in scorer.parts} if scorer is not None else {}
+        facts = RunFacts(config.precision, config.alg.kl_div.target_kl, weights, config.env.args.max_turns)
+    else:
+        facts = RunFacts(config.precision, values_are_returns=getattr(trainee.algorithm, "values_are_returns", True))
+    return WatchCallback(facts, run_folder)

@@ -13,8 +13,8 @@ from runs import make_config, run_folder, train
 from tqdm import tqdm
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.features.inspection.watch import CHECKS, QUIET_ITERATIONS, RunFacts, WatchCallback, Watcher, already_best
 from rl4dialog.runs.run_folder import WARNINGS_FILE, RunFolder
-from rl4dialog.training.watch import CHECKS, QUIET_ITERATIONS, RunFacts, WatchCallback, Watcher, already_best
 
 N_ITERATIONS = 40
 FACTS = RunFacts(target_kl=0.1, max_turns=8)

@@ -12,16 +12,17 @@ from torch import Tensor, nn
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.process_memory import available_mib, resident_mib
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
+from rl4dialog.features.inspection.subject import Subject
+from rl4dialog.features.inspection.watch import BEST_ADVICE, FIRST_KL_TOLERANCE, already_best
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import weights_hash
 from rl4dialog.rollouts.talk import talk_of_one_reply
 from rl4dialog.runs.summary import format_number, is_headline
-from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
 from rl4dialog.training.evaluation import CONSTANT, RANDOM, compute_metrics, trivial_scores
+from rl4dialog.training.findings import Finding, NotApplicable, judged
 from rl4dialog.training.memory import LESS_MEMORY, MEMORY_SHARE, MIB, trains_on_gpu
 from rl4dialog.training.supervised import memorised
-from rl4dialog.training.watch import BEST_ADVICE, FIRST_KL_TOLERANCE, already_best
 
 # Largest allowed difference between two log-probabilities of one token. Float32 kernels differ by 1e-5. Bfloat16 rounds
 # logits of 32 to 1/8, in each of the two passes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rich import box
 from rich.table import Table
@@ -12,10 +12,11 @@ from rich.text import Text
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.registry import import_object
+from rl4dialog.features.inspection import data_checks as of_data
+from rl4dialog.features.inspection import model_checks as of_model
+from rl4dialog.features.inspection.subject import Subject
 from rl4dialog.runs.progress import Progress
-from rl4dialog.training.doctor import data_checks as of_data
-from rl4dialog.training.doctor import model_checks as of_model
-from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject
+from rl4dialog.training.findings import Finding, NotApplicable
 
 # Predict memory before a model is loaded, which would be counted twice. Training comes last.
 CHECKS: dict[str, Callable[[Subject], Finding]] = {
@@ -90,7 +91,3 @@ def print_findings(findings: dict[str, Finding], console: Console | None = None,
             console.print(Text("--all shows passed and skipped checks in full", style="dim"))
     levels = [found.level for found in findings.values()]
     console.print(Text(", ".join(f"{levels.count(level)} {level}" for level in _STYLES if level in levels)))
-
-
-def has_failed(findings: Sequence[Finding]) -> bool:
-    return any(found.level == "fail" for found in findings)

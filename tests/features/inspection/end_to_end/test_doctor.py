@@ -3,7 +3,7 @@
 from runs import make_config, write_config
 
 from rl4dialog import cli
-from rl4dialog.training.doctor.examination import CHECKS
+from rl4dialog.features.inspection.examination import CHECKS
 
 NAN = '''
 from rl4dialog import RewardFunctionRegistry

@@ -14,7 +14,7 @@ from rl4dialog.cli import main
 from rl4dialog.core.protocols import BaseMetric, BatchedConversationReward, ConversationReward
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.inference.reward_validation import (
+from rl4dialog.features.inspection.reward_validation import (
     REFERENCES,
     baseline_scores,
     correlate,
@@ -258,7 +258,7 @@ def test_each_rating_has_a_picture_of_its_own(tmp_path):
 
 def validate_by(name, tmp_path, *flags):
     arguments = [
-        *("--config_path", str(Path(__file__).parents[4] / "docs" / "examples" / name)),
+        *("--config_path", str(Path(__file__).parents[3] / "docs" / "examples" / name)),
         *("--n_resamples", "10", "--set", "datapool.args.n_train=20", "--output_path", str(tmp_path / "out")),
         *("--ratings", str(write_lines(tmp_path / "ratings.jsonl", rows()))),
     ]

@@ -19,12 +19,13 @@ from rl4dialog.core.protocols import Partner
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.features.inspection import examination, model_checks
+from rl4dialog.features.inspection.examination import CHECKS, examine, print_findings
+from rl4dialog.features.inspection.subject import N_REPLIES, Subject
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.training.assembly import fill_cache
-from rl4dialog.training.doctor import examination, model_checks
-from rl4dialog.training.doctor.examination import CHECKS, examine, print_findings
-from rl4dialog.training.doctor.subject import N_REPLIES, Finding, NotApplicable, Subject
+from rl4dialog.training.findings import Finding, NotApplicable
 from rl4dialog.training.memory import MIB, MemoryPlan
 
 EARLY = {"id": "early_stopping", "args": {"metric": "reward"}}
@@ -368,6 +369,13 @@ def test_what_is_cut_of_the_first_prompt_is_marked(subject):
     shown = CHECKS["first_prompt"](subject).measured
     assert f"[cut by context_size {context_size}: earlier utterances, if any]" in shown
     assert shown.endswith(f"[cut by max_prompt_length {limit}: we drank green tea<EOU>] did you like it ?<EOU>")
+
+
+def test_warm_start_that_memorises_is_found(tmp_path):
+    warm = {"n_epochs": 12, "learning_rate": 0.03, "max_samples": 4, "batch_size": 1}
+    subject = subject_of(tmp_path, warm_start=warm, datapool__args__context_size=1)
+    fill_cache(subject.config)
+    assert CHECKS["warm_start"](subject).level == "warn" and len(subject.warm_start_losses) == 13
 
 
 def test_warm_start_is_examined_only_if_it_is_there(tmp_path):

@@ -1,4 +1,4 @@
-"""The run under examination, whose parts are built as in a real run, and the results of checks."""
+"""The run under examination, whose parts are built as in a real run."""
 
 from __future__ import annotations
 
@@ -18,31 +18,8 @@ from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building import language_model
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.policy import all_arguments
+from rl4dialog.training.findings import NotApplicable
 from rl4dialog.training.memory import MemoryPlan, predict_memory
-
-
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    level: str  # ``pass``, ``warn``, ``fail``, or ``skip`` if the check does not apply
-    measured: str
-    advice: str = ""  # suggested fix; empty if none is needed
-
-
-class NotApplicable(Exception):
-    """Raised by a check that does not apply to the run."""
-
-
-def judged(
-    value: float, measured: str, advice: str, warn_above: float | None = None, fail_above: float | None = None
-) -> Finding:
-    """Judge a number by thresholds. NaN fails, or warns if there is no threshold for failure."""
-    if fail_above is not None and not value <= fail_above:
-        return Finding("fail", measured, advice)
-    if warn_above is not None and not value <= warn_above:
-        return Finding("warn", measured, advice)
-    return Finding("pass", measured)
-
 
 N_REPLIES = 32
 
@@ -104,7 +81,6 @@ class Subject(Assembly):
 
     @property
     def model_state(self) -> str:
-        """Description of the examined model, if the run has a warm start."""
         return self._model_and_state[1]
 
     @property

@@ -32,7 +32,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.statistics import Interval, bootstrap_intervals, kendall_tau_b, spearman
 from rl4dialog.inference.offline_evaluation import make_folder
 from rl4dialog.rollouts.talk import Reply, Talk
-from rl4dialog.runs.plots import plot_correlations
+from rl4dialog.runs.plots import plain_figure, save_figure
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.summary import format_interval, format_number, is_headline, table_style
 from rl4dialog.scores.base import mean_of_known
@@ -320,7 +320,22 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
             while name in names:
                 name += "_"
             names.add(name)
-            plot_correlations(rating, bars, folder / f"correlations_{name}.png")
+            _plot_correlations(rating, bars, folder / f"correlations_{name}.png")
+
+
+def _plot_correlations(rating: str, bars: Sequence[tuple[str, float, tuple[float, float]]], png: Path) -> None:
+    """Plot rank correlations with a rating as horizontal bars: name, correlation, and bounds of its interval or NaN."""
+    figure, (axes,) = plain_figure(7.0, 1.2 + 0.28 * len(bars))
+    for row, (name, value, (low, high)) in enumerate(bars):
+        color = "tab:gray" if name.startswith("baseline/") else "tab:blue"
+        axes.barh(row, value, color=color, alpha=0.7)
+        axes.plot([low, high], [row, row], color="black", linewidth=1)
+    axes.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize="small")
+    axes.invert_yaxis()
+    axes.axvline(0.0, color="gray", linewidth=1)
+    axes.set_xlabel(f"Spearman correlation with {rating!r} (gray: length alone)")
+    axes.yaxis.grid(False)
+    save_figure(figure, png)
 
 
 def print_validation(validation: Validation) -> None:

@@ -1,4 +1,4 @@
-"""Checks of settings, prompts, references and tokenizer, of logged conversations, and of those with a partner."""
+"""Checks of settings, prompts, references and tokenizer, and of conversations with a partner."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, MIN_SAMPLES, PARTNER, Sample
 from rl4dialog.data.splits import folded
+from rl4dialog.features.inspection.subject import Subject
 from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.runs.summary import transcript
 from rl4dialog.text.chat_template import ChatTemplate, start_time
@@ -17,13 +18,10 @@ from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.building.conditions import conditions_met
 from rl4dialog.training.building.conversations import build_conversing, check_conversations
 from rl4dialog.training.building.texts import format_args
-from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
+from rl4dialog.training.findings import CUT_SHARE, Finding, NotApplicable, judged
 from rl4dialog.training.random_state import random_states_kept
 
 N_SAMPLES = 1000
-
-# Every corpus has a few texts that are too long. Above this fraction, the length limits are wrong.
-CUT_SHARE = 0.1
 
 # Above this fraction of repeated samples, scores of a held-out split also measure what the model remembers.
 REPEATED_SHARE = 0.01
