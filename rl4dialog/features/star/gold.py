@@ -74,7 +74,9 @@ def _same(value: str, said: str, in_own_words: bool) -> str:
     numbers = [sorted(map(int, re.findall(r"\d+", text))) for text in (one, other)]
     if "/" in value or value.isdigit():  # a date, in which day and month can change places; or 0314
         return "spelled" if numbers[0] == numbers[1] else ""
-    is_near = difflib.SequenceMatcher(None, one, other).ratio() >= _MIN_RATIO or re.search(rf"\b{re.escape(one)}\b", other)
+    is_near = difflib.SequenceMatcher(None, one, other).ratio() >= _MIN_RATIO or re.search(
+        rf"\b{re.escape(one)}\b", other
+    )
     return "spelled" if is_near and numbers[0] == numbers[1] else ""
 
 
@@ -106,7 +108,9 @@ def apis() -> list[str]:
     return list(_rules())
 
 
-def gold_of(api: str, text: str, schema: Mapping[str, Any], before: Mapping[str, Wanted] | None = None) -> dict[str, Wanted]:
+def gold_of(
+    api: str, text: str, schema: Mapping[str, Any], before: Mapping[str, Wanted] | None = None
+) -> dict[str, Wanted]:
     """Derive what a goal in words wants in each slot of an API, beside what was wanted ``before``."""
     slots = {each["Name"]: each["Type"] for each in schema.get("input", ())}
     found = dict(before or {})
@@ -163,7 +167,9 @@ class Comparison:
         """Why it is not clear what the right call is; empty if it is."""
         if self.n_open > len(self.gold):
             return "most slots are open"
-        own = [slot for slot, verdict in self.verdicts.items() if verdict in UNCLEAR and not self.gold[slot].in_own_words]
+        own = [
+            slot for slot, verdict in self.verdicts.items() if verdict in UNCLEAR and not self.gold[slot].in_own_words
+        ]
         return f"the user went another way: {', '.join(own)}" if own else ""
 
     @property
@@ -190,10 +196,14 @@ def compare(conversation: Conversation, schemas: Mapping[str, Mapping[str, Any]]
         gold, told = changed, f"{told} {text}"
     gold = {slot: wanted for slot, wanted in gold.items() if not _is_needless(slot, gold)}
     all_said = words(conversation.said(end))
-    scores = [sum(bool(wanted.compare(query.arguments.get(slot))) for slot, wanted in gold.items()) for query in queries]
+    scores = [
+        sum(bool(wanted.compare(query.arguments.get(slot))) for slot, wanted in gold.items()) for query in queries
+    ]
     best = max(range(len(queries)), key=lambda i: (scores[i], i))
     query = queries[best]
-    is_open = {slot: slot not in gold or gold[slot].unwanted for slot in schema.get("required", ()) if slot != "RequestType"}
+    is_open = {
+        slot: slot not in gold or gold[slot].unwanted for slot in schema.get("required", ()) if slot != "RequestType"
+    }
     chosen = {slot: query.arguments.get(slot, "") for slot in is_open if is_open[slot]}
     chosen = {slot: value for slot, value in chosen.items() if value and is_said(value, all_said)}
     chosen = {slot: value for slot, value in chosen.items() if slot not in gold or gold[slot].compare(value)}
@@ -202,7 +212,9 @@ def compare(conversation: Conversation, schemas: Mapping[str, Mapping[str, Any]]
         gold |= {slot: Wanted((value,)) for slot, value in chosen.items()}
     verdicts = {slot: _verdict(wanted, slot, query, queries, all_said) for slot, wanted in gold.items()}
     is_last = best == len(queries) - 1
-    return Comparison(api, told, gold, frozenset(chosen), query, is_last, verdicts, sum(slot not in gold for slot in is_open))
+    return Comparison(
+        api, told, gold, frozenset(chosen), query, is_last, verdicts, sum(slot not in gold for slot in is_open)
+    )
 
 
 def _is_needless(slot: str, gold: Mapping[str, Wanted]) -> bool:
@@ -237,6 +249,8 @@ def is_said(value: str, said: str, in_own_words: bool = False, before: str = "")
         ours = content(value)
         return bool(ours) and len(ours & {word[:5] for word in said.split()}) >= _MIN_COMMON * len(ours)
     found = words(value)
-    forms = {found, re.sub(r"^(\d+)[ap]m$", r"\1", found)} | {short for short in [found.rpartition(" ")[0]] if len(short) > 3}
+    forms = {found, re.sub(r"^(\d+)[ap]m$", r"\1", found)} | {
+        short for short in [found.rpartition(" ")[0]] if len(short) > 3
+    }
     pattern = "|".join(map(re.escape, forms))
     return re.search(rf"\b{before}(?: the)? (?:{pattern})\b" if before else rf"\b(?:{pattern})\b", said) is not None
