@@ -7,6 +7,7 @@ Conversations of other people are measured with the same ruler: nobody is nearer
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -312,7 +313,7 @@ def _grams(turn: str, values: Sequence[str]) -> set[str]:
     for value in sorted(values, key=len, reverse=True):
         turn = re.sub(rf"\b{re.escape(value)}\b", " _ ", turn, flags=re.IGNORECASE)
     words = [re.sub(r"\d+", "0", word) for word in _PIECE.findall(turn.lower())]
-    return {"", *words, *map(" ".join, zip(["<"] + words, words + [">"], strict=True))}  # "" is the intercept
+    return {"", *words, *map(" ".join, zip(["<", *words], [*words, ">"], strict=True))}  # "" is the intercept
 
 
 def _fit(grams: Sequence[set[str]], labels: NDArray[np.float64]) -> dict[str, float]:
@@ -323,9 +324,10 @@ def _fit(grams: Sequence[set[str]], labels: NDArray[np.float64]) -> dict[str, fl
             counts[gram] = counts.get(gram, 0) + 1
     kept = sorted((gram for gram, n in counts.items() if n > 1), key=lambda gram: (-counts[gram], gram))[:_MAX_FEATURES]
     number = {gram: i for i, gram in enumerate(kept)}
-    places = [(row, number[gram]) for row, each in enumerate(grams) for gram in each if gram in number]
-    shape = (len(grams), len(kept))
-    x = sparse.csr_matrix((np.ones(len(places)), tuple(zip(*places, strict=True))), shape)
+    rows = [[number[gram] for gram in each if gram in number] for each in grams]
+    starts = np.cumsum([0, *map(len, rows)])
+    columns = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int32, count=starts[-1])
+    x = sparse.csr_matrix((np.ones(len(columns)), columns, starts), (len(grams), len(kept)))
     # Both sides have the same weight, however many utterances they have.
     share = labels.mean()
     weight = np.where(labels == 1, 0.5 / max(share, 1e-9), 0.5 / max(1 - share, 1e-9))

@@ -15,22 +15,19 @@ from typing import Any, Literal
 
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.features.star.reading import Conversation, Query
+from rl4dialog.text.words import content_words
 
 Verdict = Literal["same", "spelled", "earlier", "moved", "clerk", "missing", "unsaid"]
 """How a slot of the query compares with the goal.
 
-It is the same, or ``spelled`` otherwise; an ``earlier`` query had it; the user said only the other value (``moved``), or
-also the goal's (``clerk``), or neither (``unsaid``); or the query does not have the slot.
+It is the same, or ``spelled`` otherwise; an ``earlier`` query had it; the user said only the other value (``moved``),
+or also the goal's (``clerk``), or neither (``unsaid``); or the query does not have the slot.
 """
 UNCLEAR: frozenset[Verdict] = frozenset({"moved", "unsaid"})
 ABOUT = frozenset({"ChangeDescription"})
 """Slots in the clerk's own words, besides those of the type ``LongString``."""
-_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _WORD = re.compile(r"\d+ ?[ap]m\b|\w+(?:'\w+)?")
-_EMPTY_WORDS = frozenset(
-    "a an the i i'm i'd you my your it its it's is are was be been have has had do not no to of in at on for from and "
-    "or with by that this there would like need want please request more some any so if only about me am can go".split()
-)
 _MIN_COMMON = 0.5
 _MIN_RATIO = 0.8
 
@@ -67,22 +64,16 @@ def _same(value: str, said: str, in_own_words: bool) -> str:
     if one == other:
         return "same"
     if in_own_words:
-        ours, theirs = content(value), content(said)
+        ours, theirs = content_words(one), content_words(other)
         common = ours & theirs
         is_near = any(each.isdigit() for each in common) or len(common) >= _MIN_COMMON * min(len(ours), len(theirs))
         return "same" if common and is_near else ""
     numbers = [sorted(map(int, re.findall(r"\d+", text))) for text in (one, other)]
     if "/" in value or value.isdigit():  # a date, in which day and month can change places; or 0314
         return "spelled" if numbers[0] == numbers[1] else ""
-    is_near = difflib.SequenceMatcher(None, one, other).ratio() >= _MIN_RATIO or re.search(
-        rf"\b{re.escape(one)}\b", other
-    )
+    is_within = re.search(rf"\b{re.escape(one)}\b", other) is not None
+    is_near = is_within or difflib.SequenceMatcher(None, one, other).ratio() >= _MIN_RATIO
     return "spelled" if is_near and numbers[0] == numbers[1] else ""
-
-
-def content(text: str) -> set[str]:
-    """Beginnings of the words that say something."""
-    return {word[:5] for word in words(text).split() if word not in _EMPTY_WORDS}
 
 
 @functools.cache
@@ -101,11 +92,6 @@ def _rules() -> dict[str, list[tuple[re.Pattern[str], Mapping[str, str]]]]:
             yield re.compile(pattern), values
 
     return {api: [*flat(rules)] for api, rules in raw.items()}
-
-
-def apis() -> list[str]:
-    """Names of the APIs with rules."""
-    return list(_rules())
 
 
 def gold_of(
@@ -231,7 +217,7 @@ def _verdict(wanted: Wanted, slot: str, query: Query, queries: list[Query], said
     if value is None:
         return "missing"
     if value in ("Yes", "No"):
-        return "clerk" if content(" ".join(re.findall(r"[A-Z][a-z]+", slot))) & content(said) else "unsaid"
+        return "clerk" if content_words(" ".join(re.findall(r"[A-Z][a-z]+", slot)[1:])) & content_words(said) else "unsaid"
     before = {"Departure": "from", "Arrival": "to"}.get(slot.removesuffix("Location").removesuffix("City"), "")
     if before and is_said(value, said, before=before) and not is_said(wanted.values[0], said, before=before):
         return "moved"  # both places were said, the other way round
@@ -246,8 +232,8 @@ def is_said(value: str, said: str, in_own_words: bool = False, before: str = "")
     A time can lack am or pm, and the name of a place its last word.
     """
     if in_own_words:
-        ours = content(value)
-        return bool(ours) and len(ours & {word[:5] for word in said.split()}) >= _MIN_COMMON * len(ours)
+        ours = content_words(words(value))
+        return bool(ours) and len(ours & content_words(said)) >= _MIN_COMMON * len(ours)
     found = words(value)
     forms = {found, re.sub(r"^(\d+)[ap]m$", r"\1", found)} | {
         short for short in [found.rpartition(" ")[0]] if len(short) > 3

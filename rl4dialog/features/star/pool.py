@@ -23,7 +23,7 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import FilePath
-from rl4dialog.features.star.gold import Comparison, Wanted, apis, compare
+from rl4dialog.features.star.gold import compare
 from rl4dialog.features.star.reading import Conversation, read_apis, read_conversations
 from rl4dialog.features.star.right_call import GOLD_KEY, share_of_right
 
