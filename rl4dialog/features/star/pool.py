@@ -95,9 +95,8 @@ class Star(TextGenPool):
         known = sorted({task for each in found for task in each.tasks})
         for task in tasks or ():
             if task not in known:
-                raise DataError(
-                    f"star: no conversation is about {task!r}{nearest_hint(task, known)}: {', '.join(known)}"
-                )
+                hint = f"{nearest_hint(task, known)} (tasks: {', '.join(known)})"
+                raise DataError(f"star: no conversation is about {task!r}{hint}")
         numbers = people_groups(found, n_groups, group_seed, people)
         notes, dialogues = Counter[str](), list[Dialogue]()
         for each in found:
