@@ -171,6 +171,19 @@ class TextGenPool:
         return parts
 
 
+class RewrittenPool(TextGenPool):
+    """The samples of another pool, each rewritten. Its conversations stay as they are."""
+
+    def __init__(self, pool: TextGenPool, rewrite: Callable[[Sample], Sample]) -> None:
+        super().__init__([rewrite(sample) for sample, _ in pool], [weight for _, weight in pool])
+        self.end_of_turn, self.dialogue_format = pool.end_of_turn, pool.dialogue_format
+        self.players, self.has_rewards, self.source_key = pool.players, pool.has_rewards, pool.source_key
+        self._pool, self.repeats_prompts = pool, pool.repeats_prompts
+
+    def prompted_conversations(self) -> Iterator[Dialogue]:
+        return self._pool.prompted_conversations()
+
+
 def check_split(split: str) -> None:
     """Raise a `DataError` unless the split is one of ``train``, ``val`` and ``test``."""
     if split not in SPLITS:

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, raised
-from rl4dialog.core.protocols import ConversationReward, Partner
+from rl4dialog.core.protocols import ConversationReward, Partner, Toolbox
 from rl4dialog.core.reward_parts import RewardPart, weighted_sum
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, PartnerReply, Sample
 from rl4dialog.envs.conversation import (
@@ -112,6 +112,7 @@ class TextGenEnv(gym.Env):
             With 0, or equal weights, every sample occurs once per round.
         partner: Answers each agent utterance; more than one turn needs this or ``outside_partner``.
         outside_partner: Partner that speaks through :meth:`step`, from its prompt in observations, in its own tokens.
+        toolbox: Answers calls among the agent's utterances in place of the partner.
         frame: Markup around the utterances of a conversation; by default, line breaks or the turn marker.
         first_speaker: See :class:`ConversationRules`, as for the next three.
         max_partner_length: Limit of a partner's utterance.
@@ -155,6 +156,7 @@ class TextGenEnv(gym.Env):
         shares_dialogues: bool = False,
         max_secret_length: int | None = None,
         part: tuple[int, int] | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
         super().__init__()
         if not samples:
@@ -165,7 +167,8 @@ class TextGenEnv(gym.Env):
         self.max_prompt_length, self.max_episode_length = max_prompt_length, max_episode_length
         self.max_turns = max_turns
         rules = ConversationRules(max_turns, first_speaker, max_partner_length, context_turns, end_when or {})
-        self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, frame, partner)
+        sides = frame, partner, toolbox
+        self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, *sides)
         self._shows_seed = outside_partner is not None and outside_partner.is_seeded
         self._partners_side = None if outside_partner is None else PartnersSide(outside_partner, max_prompt_length)
         self._shares_dialogues = shares_dialogues
@@ -248,7 +251,8 @@ class TextGenEnv(gym.Env):
         given = (options or {}).get("sample")
         self._sample_was_drawn = given is None
         sample = given or self._next_sample()
-        draws_seed = self.conversation.partner is not None or self._shows_seed
+        talk = self.conversation
+        draws_seed = talk.partner is not None or talk.toolbox is not None or self._shows_seed
         self._prepare_episode(sample, int(self.np_random.integers(2**31)) if draws_seed else 0)
 
     def start(self) -> None:
@@ -287,8 +291,11 @@ class TextGenEnv(gym.Env):
             info["reward_parts"] = self._raw_rewards(previous, int(action), current)
             return float(weighted_sum(self.reward_parts, info["reward_parts"])), False, False, info
         self._pending = _Utterance(previous, int(action), current, ended)
+        self.at_work = "a tool"
+        if (answer := self.conversation.called(current.context_text, not ended)) is not None:
+            return self.hear(answer)
         if self._partners_side is not None:
-            texts = [*self.conversation.texts, current.context_text]
+            texts = self.conversation.for_partner(current.context_text)
             self.state, self.speaker = self._partners_side.asked(texts), PARTNER
             return 0.0, False, False, info
         self.at_work = "the partner"

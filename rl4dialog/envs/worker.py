@@ -37,13 +37,13 @@ EnvFn = Callable[[], gym.Env]
 def make_utterance_env(env_kwargs: dict[str, Any], timeout_s: float | None = None) -> UtteranceView:
     """Build an environment in the process where it runs; arguments are those of the two classes.
 
-    Rewards and the partner, which can have state, are copied for each environment; all share tokenizer and samples.
+    Rewards, partner and tools, which can have state, are copied for each environment; all share tokenizer and samples.
     """
     end_of_turn = env_kwargs["end_of_turn"]
     shared = {id(value): value for value in (end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"])}
     parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
-    partner = copy.deepcopy(env_kwargs.get("partner"), shared)
-    env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, "partner": partner})
+    own = {name: copy.deepcopy(env_kwargs.get(name), shared) for name in ("partner", "toolbox")}
+    env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, **own})
     return UtteranceView(env, timeout_s)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry
+from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry, ToolboxRegistry
 from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, raised
@@ -28,7 +28,7 @@ from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.training.building.policy import all_arguments
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.texts import Texts, build_toolbox, toolbox_of
 
 _POOL = ("snapshot_every", "pool_size", "latest_share", "learns")
 
@@ -79,6 +79,9 @@ def check_partner(config: TextConfig) -> None:
         PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
         if plays_itself(chosen):
             check_pool(**{name: chosen.args[name] for name in _POOL if name in chosen.args})
+    if config.env is not None and (toolbox := config.env.args.toolbox) is not None:
+        ToolboxRegistry.check(toolbox.id, toolbox.args, "env.args.toolbox.args")
+        build_toolbox(config, None)
 
 
 def chosen_partners(config: TextConfig) -> list[tuple[ComponentConfig, str]]:
@@ -197,6 +200,7 @@ def env_kwargs(
         "priority_scale": args.priority_scale,
         "partner": partner if isinstance(partner, Partner) else None,
         "outside_partner": partner.side if isinstance(partner, PartnerService) else None,
+        "toolbox": toolbox_of(config, texts) if partner is not None else None,
         "frame": texts.data.pools["train"].frame() if partner is not None else None,
         "first_speaker": args.first_speaker,
         "max_partner_length": args.max_partner_length,
