@@ -25,7 +25,7 @@ from rl4dialog.core.config import TextConfig
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.files import to_plain, write_json
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
+from rl4dialog.core.types import AGENT, PARTNER, TOOL, Dialogue, Sample, Turn
 from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.data.splits import folded, shuffled
@@ -42,7 +42,6 @@ MIN_TURNS, MIN_CONVERSATIONS = 50, 10
 """With less, nothing is compared."""
 MAX_AUC = 0.75
 """From here on, a reader of single utterances tells a partner from people most of the time."""
-_IS_CALL = re.compile(r"call \w+ .*=").match
 _GOODBYE = re.compile(r"\b(?:good ?bye|bye|thanks?|thank you|cheers|have a (?:good|nice|great) \w+)\b", re.IGNORECASE)
 _PIECE = re.compile(r"\w+|[^\w\s]")
 _PLAIN = frozenset({"yes", "no", "true", "false", "none"})  # values that say nothing by themselves
@@ -77,13 +76,9 @@ def plain(text: str) -> str:
 
 def spoken(dialogue: Dialogue) -> list[tuple[int, Turn]]:
     """Utterances with their places, without calls of tools and their answers."""
-    found, is_answer = [], False
-    for i, turn in enumerate(dialogue.turns):
-        is_call = turn.speaker == AGENT and _IS_CALL(turn.text) is not None
-        if turn.text.strip() and not is_call and not is_answer:
-            found.append((i, turn))
-        is_answer = is_call
-    return found
+    later = [turn.speaker for turn in dialogue.turns[1:]]
+    pairs = zip(dialogue.turns, [*later, PARTNER], strict=True)
+    return [(i, turn) for i, (turn, then) in enumerate(pairs) if TOOL not in (turn.speaker, then) and turn.text.strip()]
 
 
 def user_side(dialogue: Dialogue, goal_key: str, person_key: str, is_of_people: bool) -> UserSide:

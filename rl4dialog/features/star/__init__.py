@@ -7,5 +7,6 @@ from rl4dialog.core.yaml_loader import packaged_yaml
 
 FEATURE = Feature(
     "conversations of people with written goals and checkable calls (STAR)",
+    needs=("tools",),
     ids=packaged_yaml(Path(__file__).with_name("catalog.yaml")),
 )

@@ -217,7 +217,8 @@ def _verdict(wanted: Wanted, slot: str, query: Query, queries: list[Query], said
     if value is None:
         return "missing"
     if value in ("Yes", "No"):
-        return "clerk" if content_words(" ".join(re.findall(r"[A-Z][a-z]+", slot)[1:])) & content_words(said) else "unsaid"
+        about = " ".join(re.findall(r"[A-Z][a-z]+", slot)[1:])  # such as parking
+        return "clerk" if content_words(about) & content_words(said) else "unsaid"
     before = {"Departure": "from", "Arrival": "to"}.get(slot.removesuffix("Location").removesuffix("City"), "")
     if before and is_said(value, said, before=before) and not is_said(wanted.values[0], said, before=before):
         return "moved"  # both places were said, the other way round

@@ -6,7 +6,6 @@ of one group can talk to users of another one. Goals of ``val`` and ``test`` are
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
 import random
@@ -19,16 +18,17 @@ from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
+from rl4dialog.core.types import AGENT, PARTNER, TOOL, Call, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import FilePath
 from rl4dialog.features.star.gold import compare
-from rl4dialog.features.star.reading import Conversation, read_apis, read_conversations
+from rl4dialog.features.star.reading import Conversation, answer_text, files_of
 from rl4dialog.features.star.right_call import GOLD_KEY, share_of_right
 
 _logger = logging.getLogger(__name__)
 Kind = Literal["checkable", "single", "all"]
+_SPEAKERS = {"user": PARTNER, "answer": TOOL}
 Groups = dict[str, list[Annotated[int, Field(ge=1)]]]
 
 
@@ -91,7 +91,7 @@ class Star(TextGenPool):
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         own = _groups_of(split, groups, n_groups)
-        found, schemas = _files(str(path))
+        found, schemas = files_of(str(path))
         known = sorted({task for each in found for task in each.tasks})
         for task in tasks or ():
             if task not in known:
@@ -117,11 +117,6 @@ class Star(TextGenPool):
         _logger.info("star, %s: %d conversations of groups %s; left out: %s", split, len(dialogues), own, left_out)
         made = (sample for dialogue in dialogues for sample in _samples(dialogue, dialogue_format, samples))
         return cls(limit_samples(made, max_size, "star", split, str(path)), dialogues, dialogue_format)
-
-
-@functools.lru_cache(maxsize=2)
-def _files(path: str) -> tuple[list[Conversation], Mapping[str, Mapping[str, Any]]]:
-    return [*read_conversations(path)], read_apis(path)
 
 
 def _groups_of(split: str, groups: Groups | None, n_groups: int) -> list[int]:
@@ -178,10 +173,14 @@ def _dialogue(
     found = compare(each, schemas)
     if kind == "checkable" and (found is None or found.why_left_out):
         return "without a clear right call", None
-    events = [event for event in each.events if calls or event.who in ("user", "clerk")]
-    turns = [Turn(event.text, PARTNER if event.who in ("user", "answer") else AGENT) for event in events]
+    made = {query.place: Call(query.api, dict(query.arguments), answer_text(query.answer)) for query in each.queries}
+    turns = [
+        Turn(text, _SPEAKERS.get(who, AGENT), call=made.get(place))
+        for place, (who, text) in enumerate(each.events)
+        if calls or who in ("user", "clerk")
+    ]
     # Both sides take turns in all complete conversations, with a call before its answer.
-    if len(turns) < 2 or any(turn.speaker != i % 2 for i, turn in enumerate(turns)):
+    if len(turns) < 2 or any((turn.speaker == AGENT) != i % 2 for i, turn in enumerate(turns)):
         return "in which both sides do not take turns", None
     info: dict[str, Any] = {"task": each.tasks[0] if each.tasks else "", "user": each.user, "clerk": each.clerk}
     info["partner_persona"] = each.goal if found is None else found.goal

@@ -5,6 +5,7 @@ A user with a written goal talks to a clerk, who asks a knowledge base. Drafts o
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.rows import FilePath, expand_path, walk_files
+from rl4dialog.features.tools.calls import write_text
 
 Who = Literal["user", "clerk", "call", "answer"]
 _IS_DIALOGUE = re.compile(r"(?:^|/)dialogues/\d+\.json$").search
@@ -86,6 +88,12 @@ def read_apis(path: FilePath) -> dict[str, dict[str, Any]]:
     return {Path(name).stem: json.loads(data) for name, data in walk_files(place, _IS_API)}
 
 
+@functools.lru_cache(maxsize=2)
+def files_of(path: str) -> tuple[list[Conversation], Mapping[str, Mapping[str, Any]]]:
+    """All conversations and APIs; read once."""
+    return [*read_conversations(path)], read_apis(path)
+
+
 def _conversation(raw: Mapping[str, Any]) -> Conversation:
     scenario = raw["Scenario"]
     events: list[Event] = []
@@ -106,7 +114,7 @@ def _conversation(raw: Mapping[str, Any]) -> Conversation:
                     if text := constraint_text(value):
                         arguments.setdefault(slot, text)
                 queries.append(Query(event["APIName"], arguments, {}, len(events)))
-                events.append(Event("call", call_text(event["APIName"], arguments)))
+                events.append(Event("call", write_text(event["APIName"], arguments)))
             case "KnowledgeBase", "return_item":
                 item = {slot: value for slot, value in (event.get("Item") or {}).items() if slot != "APIName"}
                 if queries:
@@ -145,20 +153,6 @@ def constraint_text(value: object) -> str:
         parsed = text
     values = parsed if isinstance(parsed, list) else [] if parsed is None else [parsed]
     return before + " or ".join(_line(str(each)) for each in values) if values else ""
-
-
-def call_text(api: str, arguments: Mapping[str, Any]) -> str:
-    """Write a call as one line: ``call ride_book CustomerName=Ann; RequestType=Check``."""
-    return f"call {api} " + "; ".join(f"{slot}={str(value).replace(';', ',')}" for slot, value in arguments.items())
-
-
-def read_call(text: str) -> tuple[str, dict[str, str]] | None:
-    """Name and arguments of a call, or None for another utterance."""
-    words = text.split(None, 2)
-    if len(words) < 2 or words[0] != "call":
-        return None
-    pairs = (each.partition("=") for each in (words[2] if len(words) > 2 else "").split(";"))
-    return words[1], {slot.strip(): value.strip().strip('"') for slot, _, value in pairs if value.strip()}
 
 
 def answer_text(item: Mapping[str, Any]) -> str:

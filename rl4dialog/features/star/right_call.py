@@ -7,9 +7,8 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import ConversationReward
-from rl4dialog.core.types import AGENT, Dialogue
+from rl4dialog.core.types import Call, Dialogue
 from rl4dialog.features.star.gold import Wanted
-from rl4dialog.features.star.reading import read_call
 
 GOLD_KEY = "gold"
 
@@ -34,6 +33,9 @@ class RightStarCall(ConversationReward):
         per_turn: Reward of every turn; negative to prefer short conversations.
     """
 
+    needs_partner = True
+    needs_calls = True
+
     def __init__(self, per_turn: float = 0.0) -> None:
         self._per_turn = per_turn
 
@@ -46,6 +48,6 @@ class RightStarCall(ConversationReward):
         gold = dialogue.meta_data.get(GOLD_KEY)
         if gold is None:
             raise DataError("reward 'right_star_call' needs the datapool star, with kind: checkable")
-        calls = [read_call(turn.text) for turn in dialogue.said if turn.speaker == AGENT]
-        name, arguments = next((each for each in reversed(calls) if each is not None), ("", {}))
-        return share_of_right(wanted_of(gold), arguments) if name == gold["name"] else 0.0
+        last = dialogue.calls[-1] if dialogue.calls else Call("")
+        arguments = {slot: str(value) for slot, value in last.arguments.items()}
+        return share_of_right(wanted_of(gold), arguments) if last.name == gold["name"] else 0.0

@@ -11,7 +11,7 @@ from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
+from rl4dialog.core.types import AGENT, PARTNER, TOOL, Dialogue, Turn
 from rl4dialog.features.inspection import partner_validation
 from rl4dialog.features.inspection.partner_validation import (
     UserSide,
@@ -132,7 +132,7 @@ def test_calls_and_given_utterances_are_not_the_users():
         (AGENT, "Where ?"),
         (PARTNER, "home"),
         (AGENT, "call ride to=home"),
-        (PARTNER, "booked"),
+        (TOOL, "booked"),
     ]
     turns += [(AGENT, "It is booked ."), (PARTNER, "bye")]
     info = {"partner_persona": "You want to go to Zoo at 3 pm.", "user": 7}

@@ -1,6 +1,7 @@
 """STAR: its files, the right calls of its goals, groups of people, and the reward."""
 
 import json
+import pickle
 from collections import Counter
 from dataclasses import replace
 
@@ -8,11 +9,13 @@ import pytest
 from star_stand_in import APIS, PEOPLE, write_star
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import AGENT, PARTNER, Turn
+from rl4dialog.core.types import AGENT, PARTNER, TOOL, Call, Turn
 from rl4dialog.features.star.gold import Wanted, compare, gold_of
 from rl4dialog.features.star.pool import Star, people_groups
-from rl4dialog.features.star.reading import constraint_text, read_apis, read_call, read_conversations
+from rl4dialog.features.star.reading import constraint_text, read_apis, read_conversations
 from rl4dialog.features.star.right_call import RightStarCall
+from rl4dialog.features.star.tool import StarApis
+from rl4dialog.features.tools.calls import read_text
 
 ALL = {"groups": {"train": [1], "val": [1], "test": [2]}, "n_groups": 2, "held_out_share": 0.0}
 
@@ -33,7 +36,7 @@ def test_what_was_said_is_read_without_drafts(conversations):
     order = "user clerk user clerk user call answer clerk user"
     assert " ".join(event.who for event in found.events) == order
     assert found.events[4].text == "to the Harbour please"
-    name, arguments = read_call(found.events[5].text)
+    name, arguments = read_text(found.events[5].text)
     assert name == "ride_book"
     assert arguments == {**found.queries[0].arguments} and arguments["ArrivalLocation"] == "Harbour"
     assert found.queries[0].answer == {"Message": "It is free."}
@@ -131,14 +134,29 @@ def test_samples_and_conversations_have_goal_call_and_reward(star):
     assert sample.prompt_or_input_text.turns[0].text == dialogue.turns[0].text == "hi there"
     assert sample.meta_data["partner_persona"].startswith("You want a ride from")
     assert "Ann" in sample.meta_data["goal_values"] and json.dumps(sample.meta_data)
-    assert [turn.speaker for turn in dialogue.turns] == [i % 2 for i in range(len(dialogue.turns))]
+    assert [turn.speaker for turn in dialogue.turns[-4:]] == [AGENT, TOOL, AGENT, PARTNER]
     assert dialogue.turns[-2].reward == dialogue.outcome["right_slots"] == RightStarCall()(dialogue, over=True)
     assert RightStarCall(per_turn=-0.05)(dialogue, over=False) == -0.05
-    silent = replace(dialogue, turns=(Turn("hi", PARTNER), Turn("call hotel_book Name=Zoo", AGENT)))
+    silent = replace(
+        dialogue, turns=(Turn("hi", PARTNER), Turn("call", AGENT, call=Call("hotel_book", {"Name": "Zoo"})))
+    )
     assert RightStarCall()(silent, over=True) == 0.0
     without = Star.prepare("train", star, **ALL, calls=False)
     assert not any(turn.text.startswith("call ") for each in without.conversations() for turn in each.turns)
     assert all(each.outcome["success"] for each in Star.prepare("train", star, **ALL, right_only=True).conversations())
+
+
+def test_tool_answers_as_the_knowledge_base_did(star, tmp_path):
+    tool = pickle.loads(pickle.dumps(StarApis(star)))
+    tool.reset({}, 0)
+    assert tool.functions["ride_book"]["ServiceProvider"].kind == ("Uber", "Lyft")
+    assert (
+        tool.functions["hotel_book"]["Name"].required and not tool.functions["hotel_book"]["CustomerRequest"].required
+    )
+    asked = {"CustomerName": "Ann", "DepartureLocation": "Zoo", "ArrivalLocation": "Hill", "RequestType": "Book"}
+    assert tool.call("ride_book", asked) == "Message=It is free."
+    with pytest.raises(DataError, match="no conversations of STAR"):
+        StarApis(tmp_path)
 
 
 def test_wrong_data_is_named(star, tmp_path):
