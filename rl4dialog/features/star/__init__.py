@@ -9,4 +9,6 @@ FEATURE = Feature(
     "conversations of people with written goals and checkable calls (STAR)",
     needs=("tools",),
     ids=packaged_yaml(Path(__file__).with_name("catalog.yaml")),
+    configs=("star",),
+    page="star.md",
 )

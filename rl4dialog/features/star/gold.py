@@ -77,12 +77,13 @@ def _same(value: str, said: str, in_own_words: bool) -> str:
 
 
 @functools.cache
-def _rules() -> dict[str, list[tuple[re.Pattern[str], Mapping[str, str]]]]:
+def rules() -> dict[str, list[tuple[re.Pattern[str], Mapping[str, str]]]]:
+    """Patterns of goals with the values that they stand for, by API."""
     raw: dict[str, Any] = packaged_yaml(Path(__file__).with_name("gold.yaml"))
     pieces: dict[str, str] = raw.pop("pieces")
 
-    def flat(rules: list[Any]) -> Iterable[tuple[re.Pattern[str], Mapping[str, str]]]:
-        for rule in rules:
+    def flat(found: list[Any]) -> Iterable[tuple[re.Pattern[str], Mapping[str, str]]]:
+        for rule in found:
             if isinstance(rule, list) and not (len(rule) == 2 and isinstance(rule[1], dict)):
                 yield from flat(rule)
                 continue
@@ -91,7 +92,7 @@ def _rules() -> dict[str, list[tuple[re.Pattern[str], Mapping[str, str]]]]:
                 pattern = pattern.replace(f"{{{name}}}", piece)
             yield re.compile(pattern), values
 
-    return {api: [*flat(rules)] for api, rules in raw.items()}
+    return {api: [*flat(found)] for api, found in raw.items()}
 
 
 def gold_of(
@@ -100,7 +101,7 @@ def gold_of(
     """Derive what a goal in words wants in each slot of an API, beside what was wanted ``before``."""
     slots = {each["Name"]: each["Type"] for each in schema.get("input", ())}
     found = dict(before or {})
-    for pattern, constants in _rules().get(api, ()):
+    for pattern, constants in rules().get(api, ()):
         for match in pattern.finditer(text):
             groups = {name: value for name, value in match.groupdict().items() if value is not None}
             for name, value in {**constants, **groups}.items():
@@ -166,7 +167,7 @@ class Comparison:
 def compare(conversation: Conversation, schemas: Mapping[str, Mapping[str, Any]]) -> Comparison | None:
     """Compare the right call of a conversation's only task with the clerk's queries; None if there is neither."""
     queries = [each for each in conversation.queries if each.api in conversation.tasks]
-    if len(conversation.tasks) != 1 or not queries or queries[-1].api not in _rules():
+    if len(conversation.tasks) != 1 or not queries or queries[-1].api not in rules():
         return None
     api, end = queries[-1].api, queries[-1].place
     schema, told = schemas.get(api, {}), conversation.goal

@@ -6,6 +6,7 @@ of one group can talk to users of another one. Goals of ``val`` and ``test`` are
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import random
@@ -28,6 +29,7 @@ from rl4dialog.features.star.right_call import GOLD_KEY, share_of_right
 
 _logger = logging.getLogger(__name__)
 Kind = Literal["checkable", "single", "all"]
+_END = "[end]"  # what a learned partner says after its last word
 _SPEAKERS = {"user": PARTNER, "answer": TOOL}
 Groups = dict[str, list[Annotated[int, Field(ge=1)]]]
 
@@ -53,6 +55,8 @@ class Star(TextGenPool):
         held_out_share: Share of goals of which ``val`` and ``test`` have conversations, and ``train`` has none.
         calls: Whether calls and their answers are utterances. Without, only what both people said is.
         right_only: Whether ``train`` has only conversations whose call was right.
+        learn: Side that is learned: ``agent``, the clerk, or ``partner``, the user, with the goal as beginning of the
+            prompt and one row per conversation, after which it says ``[end]``.
     """
 
     has_rewards = True
@@ -81,6 +85,7 @@ class Star(TextGenPool):
         held_out_share: Annotated[float, Field(ge=0, lt=1)] = 0.2,
         calls: bool = True,
         right_only: bool = False,
+        learn: Literal["agent", "partner"] = "agent",
         samples: SampleUnit = "replies",
         context_size: Count | None = None,
         format: FormatName = "eou",
@@ -89,7 +94,9 @@ class Star(TextGenPool):
     ) -> Star:
         """Load one split."""
         check_split(split)
-        dialogue_format = DialogueFormat(format, context_size, render_chat)
+        of_partner = learn == "partner"
+        dialogue_format = DialogueFormat(format, None if of_partner else context_size, render_chat, of_partner)
+        calls = calls and not of_partner
         own = _groups_of(split, groups, n_groups)
         found, schemas = files_of(str(path))
         known = sorted({task for each in found for task in each.tasks})
@@ -115,7 +122,8 @@ class Star(TextGenPool):
                 dialogues.append(replace(dialogue, meta_data={**dialogue.meta_data, "group": group}))
         left_out = ", ".join(f"{n} {why}" for why, n in notes.most_common() if n)
         _logger.info("star, %s: %d conversations of groups %s; left out: %s", split, len(dialogues), own, left_out)
-        made = (sample for dialogue in dialogues for sample in _samples(dialogue, dialogue_format, samples))
+        make = _of_partner if of_partner else functools.partial(_samples, unit=samples)
+        made = (sample for dialogue in dialogues for sample in make(dialogue, dialogue_format))
         return cls(limit_samples(made, max_size, "star", split, str(path)), dialogues, dialogue_format)
 
 
@@ -210,3 +218,11 @@ def _samples(dialogue: Dialogue, dialogue_format: DialogueFormat, unit: SampleUn
         yield Sample(id, dialogue_format.prompt(context), [texts[index]], info)
         if unit == "dialogues":
             return
+
+
+def _of_partner(dialogue: Dialogue, dialogue_format: DialogueFormat) -> Iterator[Sample]:
+    """A conversation from the user's side, whose utterances are those of the assistant."""
+    texts = [turn.text for turn in dialogue.turns]
+    texts = [*texts[:-1], f"{texts[-1]} {_END}"] if len(texts) % 2 else [*texts, _END]
+    prompt = dialogue_format.opening_prompt(dialogue.meta_data["partner_persona"])
+    yield Sample(dialogue.id, prompt, texts[:1], {**dialogue.meta_data, "history": [], "continuation": texts[1:]})

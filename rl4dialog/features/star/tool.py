@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.rows import FilePath
-from rl4dialog.features.star.gold import words
+from rl4dialog.features.star.gold import rules, words
 from rl4dialog.features.star.reading import answer_text, files_of
 from rl4dialog.features.tools.calls import Slot, Tool
 
@@ -31,9 +31,14 @@ class StarApis(Tool):
         refuses: Share of the calls that are refused, if they could be: that a time slot is taken, or a hotel is full.
     """
 
-    def __init__(self, path: FilePath, refuses: Fraction = 0.0) -> None:
-        conversations, schemas = files_of(str(path))
-        self._refuses, self._random = refuses, random.Random(0)
+    def __init__(self, path: str, refuses: Fraction = 0.0) -> None:
+        self._path, self._refuses, self._random = path, refuses, random.Random(0)
+        self.functions: Mapping[str, Mapping[str, Slot]] = {api: {} for api in rules()}
+        if Path(path).expanduser().exists():  # else whoever reads the conversations says so
+            self._read()
+
+    def _read(self) -> None:
+        conversations, schemas = files_of(str(self._path))
         self._answers: dict[str, dict[frozenset[str], list[tuple[Mapping[str, str], str]]]] = {}
         for each in (query for conversation in conversations for query in conversation.queries):
             of_kind = self._answers.setdefault(each.api, {}).setdefault(_kind(each.arguments), [])
@@ -45,7 +50,7 @@ class StarApis(Tool):
             if api in self._answers
         }
         if not self.functions:
-            raise DataError(f"tool 'star': {path} has no APIs such as apis/apis/ride_book.json")
+            raise DataError(f"tool 'star': {self._path} has no APIs such as apis/apis/ride_book.json")
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._random = random.Random(seed)

@@ -146,8 +146,15 @@ def test_samples_and_conversations_have_goal_call_and_reward(star):
     assert all(each.outcome["success"] for each in Star.prepare("train", star, **ALL, right_only=True).conversations())
 
 
+def test_users_side_has_the_goal_as_prompt(star):
+    sample, _ = Star.prepare("train", star, **ALL, learn="partner", tasks=["ride_book"])[0]
+    assert sample.prompt_or_input_text.startswith(sample.meta_data["partner_persona"])
+    assert sample.references == ["hi there"] and sample.meta_data["continuation"][-1] == "thanks [end]"
+    assert not any(text.startswith("call") for text in sample.meta_data["continuation"])
+
+
 def test_tool_answers_as_the_knowledge_base_did(star, tmp_path):
-    tool = pickle.loads(pickle.dumps(StarApis(star)))
+    tool = pickle.loads(pickle.dumps(StarApis(str(star))))
     tool.reset({}, 0)
     assert tool.functions["ride_book"]["ServiceProvider"].kind == ("Uber", "Lyft")
     assert (
@@ -156,7 +163,7 @@ def test_tool_answers_as_the_knowledge_base_did(star, tmp_path):
     asked = {"CustomerName": "Ann", "DepartureLocation": "Zoo", "ArrivalLocation": "Hill", "RequestType": "Book"}
     assert tool.call("ride_book", asked) == "Message=It is free."
     with pytest.raises(DataError, match="no conversations of STAR"):
-        StarApis(tmp_path)
+        StarApis(str(tmp_path))
 
 
 def test_wrong_data_is_named(star, tmp_path):
