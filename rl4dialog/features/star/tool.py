@@ -32,14 +32,12 @@ class StarApis(Tool):
     """
 
     def __init__(self, path: str, refuses: Fraction = 0.0) -> None:
-        self._path, self._refuses, self._random = path, refuses, random.Random(0)
+        self._refuses, self._random = refuses, random.Random(0)
         self.functions: Mapping[str, Mapping[str, Slot]] = {api: {} for api in rules()}
-        if Path(path).expanduser().exists():  # else whoever reads the conversations says so
-            self._read()
-
-    def _read(self) -> None:
-        conversations, schemas = files_of(str(self._path))
         self._answers: dict[str, dict[frozenset[str], list[tuple[Mapping[str, str], str]]]] = {}
+        if not Path(path).expanduser().exists():  # the datapool says so
+            return
+        conversations, schemas = files_of(path)
         for each in (query for conversation in conversations for query in conversation.queries):
             of_kind = self._answers.setdefault(each.api, {}).setdefault(_kind(each.arguments), [])
             if each.answer and len(of_kind) < _MAX_ANSWERS:
@@ -50,7 +48,7 @@ class StarApis(Tool):
             if api in self._answers
         }
         if not self.functions:
-            raise DataError(f"tool 'star': {self._path} has no APIs such as apis/apis/ride_book.json")
+            raise DataError(f"tool 'star': {path} has no APIs such as apis/apis/ride_book.json")
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._random = random.Random(seed)
