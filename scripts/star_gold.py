@@ -46,8 +46,8 @@ def main() -> None:
             print(found.api, each.id, f"({why or kind})", *differs, sep="  ")
             if args.texts:
                 print(f"    goal: {found.goal}", *(f"    {who}: {text}" for who, text in each.events), sep="\n")
-    for api, found in sorted(verdicts.items()):
-        print(api, dict(found.most_common()))
+    for api, kinds in sorted(verdicts.items()):
+        print(api, dict(kinds.most_common()))
     print(*(f"{n} {what}" for what, n in counts.most_common()), sep="\n")
 
 
