@@ -104,8 +104,8 @@ def run_one(table: Path, model: str, seed: int, output: Path) -> Path:
         if not config.exists():
             subprocess.run([*command, "init", "--data", table, "--model", model, "--output", config], **kwargs)
         if not (run / "result.json").exists():
-            where = ["--base_path_to_store_results", str(folder), "--project_name", "runs", "--experiment_name", run.name]
-            where += ["--resume", "auto", "--set", f"seed={seed}"]
+            where = ["--base_path_to_store_results", str(folder), "--project_name", "runs"]
+            where += ["--experiment_name", run.name, "--resume", "auto", "--set", f"seed={seed}"]
             subprocess.run([*command, "train", "--config_path", config, *where], **kwargs)
     return run
 

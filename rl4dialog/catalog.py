@@ -30,7 +30,7 @@ RewardFunctionRegistry = _registry(
 
 PartnerRegistry = _registry(
     "partner",
-    provided=("tokenizer", "max_prompt_length", "max_length", "world", "own_side", "is_frozen", "run_seed"),
+    provided=("tokenizer", "max_prompt_length", "max_length", "world", "own_side", "is_frozen", "run_seed", "built"),
 )
 
 ToolboxRegistry = _registry("toolbox", listed="toolboxes")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from rl4dialog.core.arguments import LearningRate, Pattern, matches_all
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.http_requests import has_credentials, is_http_address
+from rl4dialog.core.features import all_ids
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.reward_parts import clip_bounds
 
 Side = Literal["left", "right"]
@@ -358,71 +360,60 @@ class WarmStartConfig(Block):
     max_samples: int | None = Field(default=None, ge=1)
     """Maximum number of training samples. Default: all."""
     keep_best: bool = False
-    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones."""
+    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones. After
+    five epochs without a lower one, the warm start ends.
+    """
 
 
-GENERATION_OPTIONS = {
-    "vllm": ("gpu_memory_utilization", "tensor_parallel_size", "sleep"),
-    "vllm_server": ("url", "transfer_port", "timeout_s", "api_key_env", "ahead", "adapter_folder"),
-}
-"""Settings of ``generation`` that only one backend has, by backend."""
+class GenerationBackend(Block):
+    """A backend that generates replies, listed as ``generation backend`` in a ``catalog.yaml``, and its keys."""
 
-
-class GenerationConfig(Block):
-    backend: Literal["auto", "graph", "transformers", "vllm", "vllm_server"] = "auto"
+    build: ClassVar[str] = ""
+    """Function that returns what generates the replies of a policy instead of it, see
+    :class:`~rl4dialog.policies.base.ReplySource`, from policy, config and maximum length of prompt and reply, as
+    ``"module:name"``; empty if the policy does.
+    """
+    check: ClassVar[str] = ""
+    """Function that checks a config with this backend before anything is loaded, as ``"module:name"``."""
+    conditions: ClassVar[str] = ""
+    """Own conditions, as those of a :class:`RunConfig`."""
+    free: ClassVar[Sequence[str]] = ()
+    """Own keys that may change when a run is resumed."""
+    backend: Literal[tuple(all_ids()["generation backend"])] = "auto"  # type: ignore[valid-type]
     """Backend that generates replies: ``transformers`` calls the model, ``graph`` replays one CUDA graph per token.
-    ``auto`` is ``graph`` on a CUDA device where it is possible, else ``transformers``. ``vllm`` is vLLM in the process
-    of the run, ``vllm_server`` a server that was started before.
+    ``auto`` is ``graph`` on a CUDA device where it is possible, else ``transformers``.
     """
     gather_weights: bool = True
     """With FSDP: gather the whole model on every GPU while replies are generated. False gathers each layer for every
     token, which needs less memory and is much slower.
     """
-    gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
-    """``vllm`` only: fraction of GPU memory for its weights and cache."""
-    tensor_parallel_size: int = Field(default=1, ge=1)
-    """``vllm`` only: number of GPUs that the model is split across."""
-    sleep: bool = False
-    """``vllm`` only: release its GPU memory while the policy is trained."""
-    url: str | None = None
-    """``vllm_server`` only: address of the server, such as ``http://127.0.0.1:8000``."""
-    transfer_port: int = Field(default=0, ge=0, le=65535)
-    """``vllm_server`` only: port of the run at which the server reads weights. 0 is any free port."""
-    timeout_s: float = Field(default=600.0, gt=0)
-    """``vllm_server`` only: longest wait for an answer, and for a server that was lost to be back, in seconds."""
-    api_key_env: str | None = None
-    """``vllm_server`` only: environment variable with the server's API key."""
-    ahead: Literal[0, 1] = 0
-    """``vllm_server`` only: with 1, it writes the first replies of a rollout during the update before it. They are of
-    the weights before the update, so ``alg.args.importance_correction`` must be set.
-    """
-    adapter_folder: str | None = None
-    """``vllm_server`` with ``lora`` only: a folder of which run and server have the same path. Only the adapters are
-    sent, through it, to a server of the model below them.
-    """
 
     @property
-    def has_vllm(self) -> bool:
-        """Whether vLLM generates the replies."""
-        return self.backend in ("vllm", "vllm_server")
+    def chosen(self) -> type[GenerationBackend]:
+        return generation_backends()[self.backend]
+
+    @classmethod
+    def own_keys(cls) -> list[str]:
+        return [name for name in cls.model_fields if name not in GenerationBackend.model_fields]
 
     def options(self) -> dict[str, Any]:
         """The settings of this backend."""
-        names = GENERATION_OPTIONS.get(self.backend, ())
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in self.chosen.own_keys()}
 
     @model_validator(mode="after")
-    def _options_fit_backend(self) -> GenerationConfig:
+    def _options_fit_backend(self) -> Self:
         fields = type(self).model_fields
-        for backend, names in GENERATION_OPTIONS.items():
-            given = [name for name in names if getattr(self, name) != fields[name].default]
-            if self.backend != backend and given:
-                raise ValueError(f"{', '.join(given)} has a meaning only with backend: {backend}")
-        if self.backend == "vllm_server" and not is_http_address(self.url or ""):
-            raise ValueError("url must be the server's address with backend: vllm_server, as http://127.0.0.1:8000")
-        if self.url and has_credentials(self.url):
-            raise ValueError("url must not contain credentials; set api_key_env instead")
+        for id, backend in generation_backends().items():
+            given = [name for name in backend.own_keys() if getattr(self, name) != fields[name].default]
+            if self.backend != id and given:
+                raise ValueError(f"{', '.join(given)} has a meaning only with backend: {id}")
         return self
+
+
+@functools.cache
+def generation_backends() -> dict[str, type[GenerationBackend]]:
+    """All backends, by id."""
+    return {id: import_object(entry) for id, entry in all_ids()["generation backend"].items()}
 
 
 class LoggingConfig(Block):
@@ -487,8 +478,6 @@ class RunConfig(OfAKind):
     """The one for algorithms without a config of their own."""
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
-    can_talk: ClassVar[bool] = True
-    """Whether it can be talked to when it is complete."""
     agent: ClassVar[str] = ""
     """Function that loads what acts in a run without texts, as ``"module:name"``, see
     :class:`~rl4dialog.inference.loading.Agent`.
@@ -522,6 +511,11 @@ class RunConfig(OfAKind):
     def switch(self) -> Switch:
         """The override of ``alg.id``, until the config is adapted to it."""
         return self._switch
+
+    @property
+    def can_talk(self) -> bool:
+        """Whether a person can talk to what it trains, if its data are dialogues."""
+        return True
 
     @property
     def warnings(self) -> list[str]:

@@ -246,6 +246,8 @@ class Partner(ABC):
     """Whether :meth:`reset` raises a ``DataError`` for an unsuitable sample; a run then checks all samples first."""
     waits = False
     """Whether its answers take time elsewhere, so that :meth:`expect` should be called before they are needed."""
+    role: str = ""
+    """Who a person is who talks to the model in its place, and what to do, in a sentence."""
     rules: tuple[str, ...] = ()
     """Arguments that must have the same values in the datapool with the same id, which plays by the same rules."""
     unrepeatable: str | None = None
@@ -389,11 +391,14 @@ class PartnerService(ABC):
     these share."""
     needs_initial_weights = False
     """Whether :meth:`begin_run` needs the weights with which the training of the agent began."""
+    members: Sequence[PartnerService | None] = ()
+    """If it stands for several partners, each of them, by the number under ``partner`` of an observation; ``None`` for
+    one inside the environments. The members are asked instead."""
 
     @property
     @abstractmethod
     def side(self) -> Any:
-        """The ``OutsidePartner`` that the environments need: tokenizer, format and lengths."""
+        """The ``OutsidePartner`` that the environments need: tokenizer, format and lengths; for several, ``OneOf``."""
 
     @abstractmethod
     def answers(self, observations: dict[str, np.ndarray]) -> list[Sequence[int] | None]:

@@ -197,6 +197,7 @@ class Dialogue:
     # ``length`` limit. ``None`` if it is still going on, or comes from a dataset.
     ended_by: EndedBy | None = None
     failures: tuple[str, ...] = ()  # why the partner did not reach its goal, in words
+    partner: str = ""  # name of the partner, if there are several
     terminated: bool = True  # whether nothing can be earned after the last turn; false if it was cut at a limit
     tokenizer: str | None = None  # hash of the tokenizer that the ``ids`` of turns belong to
     prompt: str | None = None  # the given turns in the format of the datapool, as the prompt before what was said

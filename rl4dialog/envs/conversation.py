@@ -13,6 +13,7 @@ import regex
 from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError, raised
 from rl4dialog.core.partner_replies import checked_outcome, checked_reply
 from rl4dialog.core.protocols import Partner, Toolbox
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.time_limit import matched
 from rl4dialog.core.types import (
     AGENT,
@@ -93,6 +94,7 @@ class Conversation:
     references: list[str]  # reference replies to the last utterance
     meta_info: dict[str, Any]  # the sample's meta_data, with history and labels of the present turn
     n_turns: int  # number of completed turns
+    partner_name: str = ""  # if there are several
 
     def __init__(
         self,
@@ -160,7 +162,13 @@ class Conversation:
             self._n_given = len(given)
             self._see(with_turns(prompt, self._end_of_turn.marker))
         elif first == "agent":
-            self._see(self._agents_opening())
+            own = self._own_prompt()
+            if own.agent_opening is None:
+                raise DataError(
+                    "env.args.first_speaker is agent, but the chat template rejects a conversation that the assistant "
+                    "starts; use partner or sample"
+                )
+            self._see(own.restarted(own.agent_opening))
             self._follow(PartnerReply())  # references and labels of the sample are of a reply to its utterances
         elif self.partner is not None:
             self.hear_opening(self._guarded("failed on", lambda partner: partner.open()))
@@ -255,12 +263,17 @@ class Conversation:
         """The conversation so far."""
         meta_data, turns = self.sample.meta_data or {}, tuple(self._turns)
         failures = tuple(self.partner.failures()) if ended_by is not None and self.partner is not None else ()
-        return Dialogue(self.sample.id, turns, None, meta_data, self._n_given, self._outcome, ended_by, failures)
+        about = self._outcome, ended_by, failures, self.partner_name
+        return Dialogue(self.sample.id, turns, None, meta_data, self._n_given, *about)
 
     @property
     def texts(self) -> list[str]:
         """All utterances so far."""
         return [turn.text for turn in self._turns]
+
+    @property
+    def said_by_partner(self) -> list[str]:
+        return [turn.text for turn in self._turns if turn.speaker == PARTNER]
 
     def for_partner(self, said: str) -> list[str]:
         """All utterances that the partner hears: those so far and the agent's next one, without calls of tools."""
@@ -277,15 +290,6 @@ class Conversation:
         kept = {name: value for name, value in given.items() if name not in LABELS}
         self.meta_info = {**kept, **info.get("labels", {}), "history": self.texts}
 
-    def _agents_opening(self) -> Prompt:
-        prompt = self._own_prompt()
-        if prompt.agent_opening is None:
-            raise DataError(
-                "env.args.first_speaker is agent, but the chat template rejects a conversation that the assistant "
-                "starts; use partner or sample"
-            )
-        return prompt.restarted(prompt.agent_opening)
-
     def _own_prompt(self) -> Prompt:
         """The sample's prompt, of which a conversation without the sample's utterances keeps the opening."""
         prompt = self.sample.prompt_or_input_text
@@ -298,7 +302,7 @@ class Conversation:
 
     @property
     def _partners_name(self) -> str:
-        return "outside" if self.partner is None else type(self.partner).__name__
+        return self.partner_name or ("outside" if self.partner is None else type(self.partner).__name__)
 
     def _guarded(self, what: str, call: Callable[[Partner], Any]) -> Any:
         assert self.partner is not None
@@ -343,11 +347,11 @@ class Observation(PaddedIds):
         """The reply so far, without special tokens and turn marker."""
         return self.end_of_turn.reply_text(self.context_ids)
 
-    def after(self, action: int) -> Observation:
-        """Return the state after one more token."""
+    def after(self, *actions: int) -> Observation:
+        """Return the state after one more token, or several."""
         texts = self.prompt_or_input_text, self.target_or_reference_texts, self.meta_info
         sizes = self.max_prompt_length, self.max_episode_length
-        return Observation(self.prompt_ids, [*self.context_ids, action], *texts, self.end_of_turn, *sizes)
+        return Observation(self.prompt_ids, [*self.context_ids, *actions], *texts, self.end_of_turn, *sizes)
 
     def token_ids(self) -> tuple[list[int], list[int]]:
         return self.prompt_ids, self.context_ids
@@ -385,6 +389,27 @@ class OutsidePartner:
     max_length: int  # maximum length of its utterances, in its tokens
     persona_key: str = "partner_persona"  # key of its persona in the sample's meta_data; a text, or a list of sentences
     is_seeded: bool = False  # whether observations contain a seed of the conversation, partner_seed
+    needs_persona: bool = False  # whether a sample without a persona is an error
+    # What it says to end a conversation, as it has learned from conversations that it may also begin.
+    ending: str | None = None
+
+    def __deepcopy__(self, memo: object) -> OutsidePartner:
+        return self
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Several partners, inside and outside of the environments; each conversation has one of them."""
+
+    names: Sequence[str]
+    weights: Sequence[float]
+    partners: Sequence[Partner | OutsidePartner]
+
+    def drawn(self, seed: int) -> int:
+        """Number of the partner in the conversation with this seed, by weight."""
+        bounds = np.cumsum(self.weights)
+        number = np.random.default_rng(derive_seed(seed, "partner")).random() * bounds[-1]
+        return int(np.searchsorted(bounds[:-1], number, side="right"))
 
 
 class PartnersSide:
@@ -397,10 +422,20 @@ class PartnersSide:
         self._history: History | None = None
         self._last: tuple[Sequence[int], str] | None = None  # its last utterance
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether the partner has learned from a log how to begin and end conversations."""
+        return self._outside.ending is not None
+
     def begin(self, meta_info: dict[str, Any]) -> None:
         """Start a conversation about a sample."""
         self._history, self._last = None, None
-        self._persona = persona_in(meta_info, self._outside.persona_key)
+        self._persona = persona_in(meta_info, key := self._outside.persona_key)
+        if self._outside.needs_persona and not (self._persona or "").strip():
+            cure = "set datapool.args.goal to the column that has it, or choose another partner"
+            raise DataError(
+                f"the partner has learned with goals, and the sample has none in meta_data[{key!r}]; {cure}"
+            )
 
     def asked(self, texts: Sequence[str]) -> Observation:
         """The state in which the partner starts to answer the last utterance, or opens the conversation if none."""
@@ -419,6 +454,9 @@ class PartnersSide:
 
     def _first_prompt(self, texts: Sequence[str]) -> Prompt:
         try:
+            if texts and len(texts) % 2 == 0 and self.is_learned:  # it spoke first
+                spoken = self._outside.dialogue_format.prompt(texts).turns
+                return self._outside.dialogue_format.opening_prompt(self._persona).continued(*spoken)
             if texts:
                 return self._outside.dialogue_format.prompt(texts, self._persona)
             return self._outside.dialogue_format.opening_prompt(self._persona)
@@ -433,6 +471,11 @@ class PartnersSide:
         text = self._outside.end_of_turn.reply_text(ids)
         self._last = ids, text
         return text
+
+    def answer(self, ids: Sequence[int]) -> PartnerReply:
+        """The partner's utterance, without what it says to end the conversation."""
+        text, end, _ = self.said(ids).partition(self._outside.ending or "\0")
+        return PartnerReply((text.strip() if end else text) or None, leaves=bool(end))
 
 
 def first_prompts(

@@ -9,12 +9,14 @@ import multiprocessing
 import os
 import pickle
 import sys
+import tempfile
 import types
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -39,6 +41,7 @@ _ENVIRONMENT = {
 }
 # Modules that the forkserver loads once for all workers, which share their memory.
 _PRELOADED = ["rl4dialog.envs.worker", "transformers.tokenization_utils_tokenizers"]
+_PRELOADED_BY_SB3 = [*_PRELOADED, "stable_baselines3.common.vec_env.subproc_vec_env"]
 _ADVICE = (
     "Open files, sockets, databases, locks and threads belong to one process: create them on first use, in the worker, "
     "not in a constructor. env.vec_env: dummy uses no workers"
@@ -102,7 +105,9 @@ def vectorize(
     """Run any environments at once, each built where it runs; other arguments as for `make_vec_env`."""
     if vec_env == "dummy":
         return ForeseeingVecEnv(list(builds))
-    return BlockVecEnv(builds, worker_count(len(builds), n_workers, vec_env), timeout_s)
+    if vec_env == "subproc":
+        return subproc_vec_env(builds, timeout_s)
+    return BlockVecEnv(builds, n_workers, timeout_s)
 
 
 class ForeseeingVecEnv(DummyVecEnv):
@@ -126,7 +131,7 @@ class ForeseeingVecEnv(DummyVecEnv):
             env.get_wrapper_attr("expect_step")(action)
 
 
-# -- blocks of environments in worker processes -----------------------------------------------------------------------
+# -- worker processes -------------------------------------------------------------------------------------------------
 
 
 def worker_count(n_envs: int, n_workers: int | None = None, vec_env: str = "blocks") -> int:
@@ -137,45 +142,27 @@ def worker_count(n_envs: int, n_workers: int | None = None, vec_env: str = "bloc
 
 
 @dataclass
-class _Worker:
-    """A worker process, seen from the main process."""
+class _Watched:
+    """The connection to a worker process, whose death or silence is an error that names its environments."""
 
     envs: range
     process: Any
     connection: Connection
-    requests: list[bytes] = field(default_factory=list)  # not sent yet
-    answers: deque[Any] = field(default_factory=deque)  # received, but not read yet
     is_busy: bool = False
     limit_s: float | None = None  # for the answer to come
 
-    def send(self, limit_s: float | None = None) -> None:
-        """Send all requests in one message."""
-        if not self.requests:
-            return
+    def ask(self, message: Any, limit_s: float | None = None) -> None:
+        """Send a message that will be answered."""
         if self.is_busy:
-            self._receive()  # the answer to a step that nobody waited for
-        self.answers.clear()
+            self.receive()  # the answer to a step that nobody waited for
         self.limit_s, self.is_busy = limit_s, True
         with self._death_as_error():
-            self.connection.send(self.requests)
-        self.requests = []
+            self.connection.send(message)
 
-    def answer(self) -> Any:
-        """The next answer."""
-        if not self.answers:
-            if not self.is_busy:
-                raise RuntimeError("step_wait() has no step_async() to wait for")
-            received = self._receive()
-            if isinstance(received, in_worker.Failure):
-                if received.is_missing_attribute:
-                    raise AttributeError(received.message) from received.cause
-                raise EnvWorkerError(
-                    f"{received.message}. env.vec_env: dummy runs the environments in this process."
-                ) from received.cause
-            self.answers.extend(in_worker.unstacked(*received) if isinstance(received, tuple) else received)
-        return self.answers.popleft()
-
-    def _receive(self) -> Any:
+    def receive(self) -> Any:
+        """The answer to the message."""
+        if not self.is_busy:
+            raise RuntimeError("step_wait() has no step_async() to wait for")
         with self._death_as_error():
             if self.limit_s is not None and not self.connection.poll(self.limit_s):
                 raise EnvWorkerError(
@@ -183,7 +170,7 @@ class _Worker:
                     f"{self.limit_s:g} s: a reward or the partner is stuck in a library call that cannot be "
                     f"interrupted; reward_fn.timeout_s sets the limit per environment (null disables it)"
                 )
-            answer = pickle.loads(self.connection.recv_bytes())
+            answer = self.connection.recv()
         self.is_busy = False
         return answer
 
@@ -193,16 +180,132 @@ class _Worker:
             yield
         except (EOFError, OSError) as error:
             self.process.join(_END_GRACE_S)
-            raise EnvWorkerError(
-                f"an environment worker died: process {self.process.pid} with {_named(self.envs)}, exit code "
-                f"{self.process.exitcode}. Its own error message, if any, is printed above; exit code -9 means that it "
-                f"was killed, often due to lack of memory. The same command continues the run from its last "
-                f"checkpoint; with env.vec_env: dummy there are no workers."
-            ) from error
+            raise self._death() from error
+
+    def _death(self) -> Exception:
+        return EnvWorkerError(
+            f"an environment worker died: process {self.process.pid} with {_named(self.envs)}, exit code "
+            f"{self.process.exitcode}. Its own error message, if any, is printed above; exit code -9 means that it "
+            f"was killed, often due to lack of memory. The same command continues the run from its last "
+            f"checkpoint; with env.vec_env: dummy there are no workers."
+        )
 
 
 def _named(envs: range) -> str:
     return f"environment {envs[0]}" if len(envs) == 1 else f"environments {envs[0]} to {envs[-1]}"
+
+
+def _pickled(env_fns: Sequence[in_worker.EnvFn]) -> bytes:
+    try:
+        return in_worker.dumps(list(env_fns))
+    except Exception as error:
+        raise EnvWorkerError(
+            f"the environments cannot be sent to worker processes: {type(error).__name__}: {error}. {_ADVICE}."
+        ) from error
+
+
+def _context(start_method: str | None, preloaded: list[str]) -> Any:
+    """The way to start worker processes."""
+    has_forkserver = "forkserver" in multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context(start_method or ("forkserver" if has_forkserver else "spawn"))
+    if has_forkserver:
+        context.set_forkserver_preload(preloaded)  # without effect if the program has used its forkserver before
+    return context
+
+
+# -- one environment per process: stable-baselines3's own -------------------------------------------------------------
+
+
+@dataclass
+class _WatchedEnv(_Watched):
+    """Stands in ``SubprocVecEnv`` for the connection to one environment."""
+
+    step_limit_s: float | None = None
+    report: Path = Path()  # what its worker writes to standard error
+    command: str = ""
+
+    def send(self, request: tuple[str, Any]) -> None:
+        self.command = request[0]
+        self.ask(request, self.step_limit_s if self.command == "step" else None)
+
+    def recv(self) -> Any:
+        return self.receive()
+
+    def _death(self) -> Exception:
+        said = self.report.read_text(encoding="utf-8").strip() if self.report.is_file() else ""
+        if self.process.exitcode != 1 or not said:
+            return super()._death()
+        last = said.splitlines()[-1]
+        is_missing = self.command in ("get_attr", "env_method") and last.startswith("AttributeError")
+        return (AttributeError if is_missing else EnvWorkerError)(
+            f"{_named(self.envs)} failed in its worker (process {self.process.pid}): {last}. env.vec_env: dummy runs "
+            f"the environments in this process.\n{said}"
+        )
+
+
+def subproc_vec_env(env_fns: Sequence[in_worker.EnvFn], timeout_s: float | None = None) -> SubprocVecEnv:
+    """stable-baselines3's ``SubprocVecEnv``, whose connections are watched. An exception ends its worker."""
+    pickled, method = _pickled(env_fns), _context(None, _PRELOADED_BY_SB3).get_start_method()
+    reports = tempfile.TemporaryDirectory(prefix="rl4dialog-")
+    paths = [Path(reports.name, f"{i}.txt") for i in range(len(env_fns))]
+    builds = [functools.partial(in_worker.start, pickled, i, {**os.environ}, path) for i, path in enumerate(paths)]
+    env, limit_s = SubprocVecEnv.__new__(SubprocVecEnv), None if timeout_s is None else timeout_s + _STEP_GRACE_S
+    with _surroundings_of_workers(), contextlib.suppress(EOFError, OSError):  # an error is told below
+        env.__init__(builds, method)  # type: ignore[misc]
+    connections: list[Connection] = [*env.remotes]
+    each = enumerate(zip(env.processes, connections, paths, strict=True))
+    watched = [_WatchedEnv(range(i, i + 1), *it[:2], False, None, limit_s, it[2]) for i, it in each]
+    env.remotes = watched  # type: ignore[assignment]
+    end = Finalize(env, _end, args=(env.processes, connections, reports), exitpriority=0)
+
+    def close() -> None:
+        for each in watched:
+            if each.is_busy:
+                each.process.kill()
+        env.closed = True
+        end()
+
+    env.close = close  # type: ignore[method-assign]
+    try:
+        for one in watched:
+            one.send(("get_spaces", None))
+        for one in watched:
+            one.recv()
+    except BaseException:
+        env.close()
+        raise
+    return env
+
+
+# -- blocks of environments -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Worker(_Watched):
+    """A worker process with a block of environments."""
+
+    requests: list[bytes] = field(default_factory=list)  # not sent yet
+    answers: deque[Any] = field(default_factory=deque)  # received, but not read yet
+
+    def send(self, limit_s: float | None = None) -> None:
+        """Send all requests in one message."""
+        if self.requests:
+            self.answers.clear()
+            self.ask(self.requests, limit_s)
+            self.requests = []
+
+    def answer(self) -> Any:
+        """The next answer."""
+        if not self.answers:
+            received = self.receive()
+            if isinstance(received, in_worker.Failure):
+                if received.is_missing_attribute:
+                    raise AttributeError(received.message) from received.cause
+                raise EnvWorkerError(
+                    f"{received.message}. env.vec_env: dummy runs the environments in this process."
+                ) from received.cause
+            self.answers.extend(in_worker.unstacked(*received) if isinstance(received, tuple) else received)
+        return self.answers.popleft()
 
 
 class _Remote:
@@ -246,16 +349,7 @@ class BlockVecEnv(SubprocVecEnv):
     ) -> None:
         self.waiting = self.closed = False
         self._timeout_s = timeout_s
-        try:
-            pickled = in_worker.dumps(list(env_fns))
-        except Exception as error:
-            raise EnvWorkerError(
-                f"the environments cannot be sent to worker processes: {type(error).__name__}: {error}. {_ADVICE}."
-            ) from error
-        has_forkserver = "forkserver" in multiprocessing.get_all_start_methods()
-        context: Any = multiprocessing.get_context(start_method or ("forkserver" if has_forkserver else "spawn"))
-        if has_forkserver:
-            context.set_forkserver_preload(_PRELOADED)  # without effect if the program has used its forkserver before
+        pickled, context = _pickled(env_fns), _context(start_method, _PRELOADED)
         n_workers = worker_count(len(env_fns), n_workers)
         bounds = [worker * len(env_fns) // n_workers for worker in range(n_workers + 1)]
         self._workers: list[_Worker] = []
@@ -333,7 +427,7 @@ def _surroundings_of_workers() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _end(processes: Sequence[Any], connections: Sequence[Any]) -> None:
+def _end(processes: Sequence[Any], connections: Sequence[Any], reports: Any = None) -> None:
     """End workers; those that do not obey are killed."""
     for connection in connections:
         # Closing is not enough: another process forked by the main process may hold a copy of the connection.
@@ -344,18 +438,15 @@ def _end(processes: Sequence[Any], connections: Sequence[Any]) -> None:
         process.join(_END_GRACE_S)
         process.kill()
         process.join()
+    if reports is not None:
+        reports.cleanup()
 
 
 # -- states of environments, for checkpoints --------------------------------------------------------------------------
 
 
-def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
-    """State of each environment, which has a ``state_dict``."""
-    return vec_env.env_method("state_dict")
-
-
 def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> Any:
-    """Restore the environments' states from `env_states`; returns the observations as ``reset()`` does."""
+    """Restore the environments' states, those of their ``state_dict``; returns observations as ``reset()`` does."""
     observations = [
         vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)
     ]

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import io
 import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import signal
@@ -20,6 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -27,7 +30,6 @@ import gymnasium as gym
 import numpy as np
 
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
 
@@ -37,24 +39,22 @@ EnvFn = Callable[[], gym.Env]
 def make_utterance_env(env_kwargs: dict[str, Any], timeout_s: float | None = None) -> UtteranceView:
     """Build an environment in the process where it runs; arguments are those of the two classes.
 
-    Rewards, partner and tools, which can have state, are copied for each environment; all share tokenizer and samples.
+    Rewards, partners and tools, which can have state, are copied for each environment; all share tokenizer and samples.
     """
     end_of_turn = env_kwargs["end_of_turn"]
     shared = {id(value): value for value in (end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"])}
-    parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
-    own = {name: copy.deepcopy(env_kwargs.get(name), shared) for name in ("partner", "toolbox")}
+    parts = []
+    for part in env_kwargs.get("reward_parts", ()):
+        try:
+            parts.append(dataclasses.replace(part, function=copy.deepcopy(part.function, shared)))
+        except Exception as error:
+            raise RewardError(
+                f"reward {part.name!r} cannot be copied for each environment: {type(error).__name__}: {error}. Define "
+                f"__deepcopy__ in its class and return self to share it between environments."
+            ) from error
+    own = {name: copy.deepcopy(env_kwargs.get(name), shared) for name in ("partner", "outside_partner", "toolbox")}
     env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, **own})
     return UtteranceView(env, timeout_s)
-
-
-def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
-    try:
-        return copy.deepcopy(part.function, shared)
-    except Exception as error:
-        raise RewardError(
-            f"reward {part.name!r} cannot be copied for each environment: {type(error).__name__}: {error}. Define "
-            f"__deepcopy__ in its class and return self to share it between environments."
-        ) from error
 
 
 def dumps(value: Any) -> bytes:
@@ -100,6 +100,40 @@ def obey_main_process(environment: Mapping[str, str]) -> None:
             os._exit(1)
 
     threading.Thread(target=end_with_main, daemon=True).start()
+
+
+class _Copied(io.TextIOBase):
+    """Standard error, of which the main process gets a copy."""
+
+    def __init__(self, path: Path) -> None:
+        self._stderr, self._copy = sys.stderr, path.open("w", encoding="utf-8")
+
+    def write(self, text: str) -> int:
+        print(text, end="", file=self._copy, flush=True)
+        return self._stderr.write(text)
+
+    def flush(self) -> None:
+        self._stderr.flush()
+
+
+class _AnyPickler(ForkingPickler):
+    """Sends functions and classes of user files, too."""
+
+    @classmethod
+    def dumps(cls, obj: Any, protocol: int | None = None) -> Any:
+        try:
+            return super().dumps(obj, protocol)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            return cloudpickle.dumps(obj)
+
+
+def start(env_fns: bytes, at: int, environment: Mapping[str, str], report: Path) -> gym.Env:
+    """Build one of several environments in a process that stable-baselines3 has started for it."""
+    sys.stderr = _Copied(report)
+    obey_main_process(environment)
+    np.random.seed()
+    multiprocessing.connection._ForkingPickler = _AnyPickler  # type: ignore[attr-defined]
+    return pickle.loads(env_fns)[at]()  # type: ignore[no-any-return]
 
 
 def run_block(connection: Connection, env_fns: bytes, block: range, environment: Mapping[str, str]) -> None:

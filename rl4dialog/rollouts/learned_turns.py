@@ -52,7 +52,7 @@ def learned_turns(
         own = [replace(turn, text="".join(toolbox.written(turn.text))) for turn in said[::2]]
         said = [own[i // 2] if i % 2 == 0 else turn for i, turn in enumerate(said)]
     tokenizer, before = end.tokenizer, "" if in_encoder else prompt
-    own, answers = said[::2], said[1::2]
+    own, answers = [*said[::2]], [*said[1::2]]
     for n, (mine, theirs) in enumerate(zip(own, answers, strict=False)):
         if rules.ends("agent", mine.text) or rules.ends("partner", theirs.text):
             own, answers = own[: n + 1], answers[:n]

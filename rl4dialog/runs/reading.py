@@ -347,6 +347,7 @@ def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
             record["call"] = {name: value for name, value in asdict(turn.call).items() if name != "answer"}
         turns.append(record)
     record = {TURNS_KEY: turns, "outcome": dict(dialogue.outcome), "ended_by": dialogue.ended_by}
+    record |= {"partner": dialogue.partner} if dialogue.partner else {}
     if isinstance(goal := dialogue.meta_data.get(GOAL_KEY), str):
         record |= {GOAL_KEY: goal, FAILURES_KEY: list(dialogue.failures)}
     return record
@@ -370,6 +371,7 @@ def recorded_conversation(record: Mapping[str, Any]) -> Dialogue | None:
         ended_by=ended_by,
         meta_data={GOAL_KEY: record[GOAL_KEY]} if GOAL_KEY in record else {},
         failures=tuple(map(str, record.get(FAILURES_KEY) or ())),
+        partner=str(record.get("partner") or ""),
     )
 
 
@@ -385,8 +387,9 @@ def changed_conversations(
 
 def ending(dialogue: Dialogue) -> str:
     """Describe how a conversation ended, such as ``"ended by the partner; success 1"``; empty if nothing is known."""
-    outcome = [f"{key} {value:.4g}" for key, value in dialogue.outcome.items()]
-    return "; ".join([*([_ENDS[dialogue.ended_by]] if dialogue.ended_by else []), *outcome])
+    known = [f"with {dialogue.partner}"] if dialogue.partner else []
+    known += [_ENDS[dialogue.ended_by]] if dialogue.ended_by else []
+    return "; ".join([*known, *(f"{key} {value:.4g}" for key, value in dialogue.outcome.items())])
 
 
 def _recorded_turn(record: Any) -> Turn:

@@ -118,8 +118,7 @@ class ChatTemplate:
 
     @property
     def eos_token(self) -> str | None:
-        token: str | None = self._tokenizer.eos_token
-        return token
+        return self._tokenizer.eos_token
 
     @cached_property
     def _special_tokens(self) -> list[str]:

@@ -118,14 +118,11 @@ class Encoder:
 
     def ids(self, text: str) -> list[int]:
         """Encode a text without the tokens that the tokenizer adds to every text."""
-        ids: list[int]
         backend = self._backend
         if backend is not None and backend.truncation is None and backend.padding is None:
-            ids = backend.encode(text, add_special_tokens=False).ids
-            return ids
+            return backend.encode(text, add_special_tokens=False).ids
         # Not the tokenizer's own truncation, which is mutable state shared by all its users.
-        ids = self._tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
-        return ids
+        return self._tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
 
     def continued(self, text: str, before: str) -> list[int]:
         """Encode a text as the continuation of another one, for tokenizers that add a space in front of a text."""

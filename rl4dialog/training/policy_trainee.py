@@ -30,7 +30,7 @@ from rl4dialog.core.registry import import_object
 from rl4dialog.core.run_format import config_of
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.envs.vectorize import env_states, load_env_states
+from rl4dialog.envs.vectorize import load_env_states
 from rl4dialog.functional.distributed import all_gather_object
 from rl4dialog.policies import saving
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -245,7 +245,10 @@ class OnPolicyTrainee(PolicyTrainee):
         }
 
     def state_of_process(self) -> dict[str, Any]:
-        return {"envs": env_states(self.algorithm.env), "episodes": list(self.algorithm.ep_info_buffer or [])}
+        return {
+            "envs": self.algorithm.env.env_method("state_dict"),
+            "episodes": list(self.algorithm.ep_info_buffer or []),
+        }
 
     def save_state(self, folder: Path | None) -> None:
         super().save_state(folder)

@@ -298,6 +298,8 @@ IGNORED_ARGS = (
 """Arguments without effect in this toolkit."""
 RISE = 0.02
 """Relative rise of the held-out loss, on the same texts, from which on a model counts as having memorised its data."""
+PATIENCE = 5
+"""Epochs without a lower held-out loss after which a warm start that keeps the best one ends."""
 # Of other values, transformers reports some only in training, and trains with the rest.
 _NOT_NEGATIVE = ("weight_decay", "adam_epsilon", "max_grad_norm")
 _COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
@@ -376,6 +378,8 @@ def warm_start(model: PreTrainedModel, examples: ExampleSets, settings: WarmStar
             losses.append(mean_loss(model, examples.val, collator, settings.batch_size))
             if settings.keep_best and losses[-1] == min(losses):
                 best.update({name: tensor.clone() for name, tensor in model.state_dict().items()})
+            elif settings.keep_best and len(losses) > losses.index(min(losses)) + PATIENCE:
+                trainer.control.should_training_stop = True
 
     measure()
     loop: Any = SimpleNamespace(checkpoint=None, after_step=lambda trainer: None, after_epoch=measure)

@@ -51,6 +51,7 @@ class Line(TypedRow):
     reward: Reward | None = None
     outcome: dict[str, float | None] | None = None
     ended_by: EndedBy | None = None
+    partner: str | None = None
     meta_data: dict[str, Any] | None = None
 
 
@@ -88,6 +89,7 @@ def logged_record(dialogue: Dialogue) -> dict[str, Any]:
         "rewards": rewards,
         "outcome": dict(dialogue.outcome),
         "ended_by": dialogue.ended_by,
+        **({"partner": dialogue.partner} if dialogue.partner else {}),
         # The history is in the messages.
         "meta_data": {key: each for key, each in dialogue.meta_data.items() if key not in ("history", SYSTEM_KEY)},
     }
@@ -115,6 +117,7 @@ def read_dialogues(row: Row, index: int, agent: str = ROLES[AGENT]) -> list[Dial
         "terminated": line.terminated is not False,
         "tokenizer": line.tokenizer,
         "ended_by": line.ended_by,
+        "partner": line.partner or "",
         "outcome": {key: value for key, value in (line.outcome or {}).items() if value is not None},
         "meta_data": line.meta_data or {},
         "has_reward": any(value is not None for value in (line.reward, *(line.rewards or ())))

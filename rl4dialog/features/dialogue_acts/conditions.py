@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from rl4dialog import catalog
-from rl4dialog.features.dialogue_acts.config import TURN_GOALS, TurnLevelConfig
+from rl4dialog.features.dialogue_acts.config import DIALOGUE_ACTS, TURN_GOALS, TurnLevelConfig
 from rl4dialog.tasks.turn_goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.settings import Row, Settings
 
@@ -95,7 +95,7 @@ def own_conditions(
     values = {**catalog.TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args, "vec_env": config.env.vec_env}
     values["shardable"] = True  # more processes than one are refused anyway
     values |= {"n_composites": config.env.args.get("n_composites"), "action": config.env.args.get("action", "")}
-    if config.env.id == "dialogue_acts":
+    if config.env.id == DIALOGUE_ACTS:
         values["max_turns_of_task"] = config.env.args.get("max_turns")
     values["n_turns"] = config.warm_start and config.warm_start.args.get("n_turns")
     n_steps = values["train_freq"] * config.n_iters if "train_freq" in values else 0

@@ -18,6 +18,8 @@ from rl4dialog.core.config_blocks import (
     id_of,
 )
 
+DIALOGUE_ACTS = "dialogue_acts"
+"""Id of the environment whose agent speaks in acts, and with a person in words."""
 TURN_GOALS = "turn_goals"
 """Id of the environment whose agent chooses a goal for each of its turns."""
 
@@ -106,6 +108,10 @@ class TurnLevelConfig(RunConfig):
         return f"language models are trained with env.id: {TEXT_GENERATION}, the default" if of_text & {*given} else ""
 
     @property
+    def can_talk(self) -> bool:
+        return self.env.id == DIALOGUE_ACTS
+
+    @property
     def instead(self) -> str:
-        talk = "" if self.task is None else "; to talk to it, use rl4dialog chat, or rl4dialog ui without other modes"
+        talk = "" if not self.can_talk else "; to talk to it, use rl4dialog chat, or rl4dialog ui without other modes"
         return f"in Python, rl4dialog.load_agent loads its policy{talk}"

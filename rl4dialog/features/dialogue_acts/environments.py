@@ -22,7 +22,7 @@ from rl4dialog.core.protocols import Partner
 from rl4dialog.core.registry import Registry
 from rl4dialog.data.pool import SPLITS, Data
 from rl4dialog.envs.vectorize import vectorize, worker_count
-from rl4dialog.features.dialogue_acts.config import TURN_GOALS, TurnLevelConfig
+from rl4dialog.features.dialogue_acts.config import DIALOGUE_ACTS, TURN_GOALS, TurnLevelConfig
 from rl4dialog.features.dialogue_acts.gym_wrappers import NumberedEpisodes, make_resumable
 from rl4dialog.features.dialogue_acts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.scores.persona_ranking import PersonaRanking
@@ -57,6 +57,7 @@ def _check_turn_goals(config: TurnLevelConfig, run: str) -> None:
         ("datapool", catalog.DataPoolRegistry, pool, "world", "needs a task"),
         ("partner", catalog.PartnerRegistry, partner, "world", "needs a task"),
         ("partner", catalog.PartnerRegistry, partner, "own_side", "speaks with the model that a run trains"),
+        ("partner", catalog.PartnerRegistry, partner, "built", "has the partners of a run on text"),
     ):
         registry.check(chosen.id, chosen.args, f"{key}.args")
         if registry.takes(chosen.id, argument):
@@ -186,7 +187,7 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
         built.policy.made_for = fingerprint
     except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         vec_env.close()
-        hint = "; env.args.action: composite makes actions discrete" if config.env.id == "dialogue_acts" else ""
+        hint = "; env.args.action: composite makes actions discrete" if config.env.id == DIALOGUE_ACTS else ""
         problem = f"or with these alg.args and alg.policy.args: {error}{hint if 'MultiBinary' in str(error) else ''}"
         raise ConfigError(f"alg.id: {id} cannot be combined with env.id: {config.env.id}, {problem}") from error
     return built

@@ -50,7 +50,6 @@ class RewardModelConfig(RunConfig):
     plan = "rl4dialog.features.feedback.models:reward_model_rows"
     shipped = "ratings/small_talk"
     has_rollouts = False
-    can_talk = False
     not_logged = ("log_infos", "info_fns", "conversations")
     alg: RewardModelAlgConfig
     """Model and training settings."""
@@ -64,6 +63,10 @@ class RewardModelConfig(RunConfig):
     @classmethod
     def claims(cls, given: Mapping[str, Any]) -> bool:
         return is_text(given) and id_of(given, "alg") == "reward_model"
+
+    @property
+    def can_talk(self) -> bool:
+        return False
 
     @property
     def instead(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rl4dialog.commands.options import (
     CONFIG,
+    OPTIONAL_CONFIG,
     RUN,
     SEED,
     SPLITS,
@@ -20,15 +21,24 @@ from rl4dialog.commands.options import (
     set_option,
     split_option,
 )
+from rl4dialog.core.errors import ConfigError
 
 
 @command(
-    *CONFIG,
+    *OPTIONAL_CONFIG,
     option("--base_path_to_store_results", "parent folder of project folders", default="."),
     flag("--quick", "leave out all checks that need the language model"),
     flag("--all", "show passed and skipped checks in full, too"),
+    flag("--gpu", "check only if replies from CUDA graphs are right on this machine, in a minute, without a config"),
 )
 def doctor(args: Namespace) -> int:
+    if args.gpu:
+        from rl4dialog.features.inspection.graph_check import check_graphs
+
+        return 0 if check_graphs() else 1
+    if args.config_path is None:
+        raise ConfigError("doctor needs --config_path, or --gpu")
+
     from rl4dialog.features.inspection.examination import examine, print_findings
     from rl4dialog.features.inspection.subject import Subject
 

@@ -16,7 +16,12 @@ from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.end_of_turn import end_of_sequence_ids
 from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.building.conditions import conditions_met
-from rl4dialog.training.building.conversations import build_conversing, check_conversations
+from rl4dialog.training.building.conversations import (
+    build_conversing,
+    check_conversations,
+    chosen_partners,
+    with_settings_of_run,
+)
 from rl4dialog.training.building.texts import format_args
 from rl4dialog.training.findings import CUT_SHARE, Finding, NotApplicable, judged
 from rl4dialog.training.random_state import random_states_kept
@@ -269,6 +274,14 @@ def conversation(subject: Subject) -> Finding:
     if args.max_turns > 1 and all(each.ended_by == "partner" and len(each.texts(AGENT)) <= 1 for each in dialogues):
         advice = "check when the partner leaves, and the patterns of end_when"
         return Finding("warn", f"the partner leaves after the first turn of every conversation\n{shown}", advice)
+    of_partner = [text for each in dialogues for text in each.texts(PARTNER)]
+    n_again = len(of_partner) - sum(len({*each.texts(PARTNER)}) for each in dialogues)
+    is_learned = any("ending" in with_settings_of_run(each).args for each, _ in chosen_partners(config))
+    if is_learned and n_again > ECHO_SHARE * len(of_partner):
+        advice = "train it longer or on more people, and look at its conversations"
+        return Finding(
+            "warn", f"{n_again} of the partner's {len(of_partner)} utterances repeat its own\n{shown}", advice
+        )
     pairs = [(said, answer) for each in dialogues for said, answer in pairwise(each.said) if answer.speaker == PARTNER]
     is_echo = [said.text == answer.text for said, answer in pairs if said.speaker == AGENT and said.text]
     n_echoes, n_answers = sum(is_echo), len(is_echo)

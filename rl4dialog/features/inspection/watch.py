@@ -250,7 +250,7 @@ PARTNER_FAILED = 0.05
 
 # People hardly ever repeat an utterance literally: 0.02 % of the utterances of DailyDialog, none of PersonaChat's
 # validation split.
-PARTNER_ECHO = 0.1
+PARTNER_ECHO = PARTNER_REPEATS = 0.1
 
 # A mean of less than 1.1 turns leaves at most a tenth of the conversations with a second one.
 ONE_TURN, LEFT_BY_PARTNER = 1.1, 0.9
@@ -276,6 +276,16 @@ def partner_fails(history: History, facts: RunFacts) -> Problem:
 def partner_echoes(history: History, facts: RunFacts) -> Problem:
     share = history.mean("rollout/partner_echo")
     return share > PARTNER_ECHO and f"{share:.0%} of the partner's utterances repeat the agent's last one"
+
+
+@check(
+    "It has learned to repeat itself: train it longer or on more people, and look at conversations before you go on."
+)
+def partner_repeats(history: History, facts: RunFacts) -> Problem:
+    share = history.mean("rollout/partner_repeats")
+    return (
+        share > PARTNER_REPEATS and f"{share:.0%} of the learned partner's utterances repeat an earlier one of its own"
+    )
 
 
 @check("Later turns are never trained: check when it leaves, and end_when.partner. `rl4dialog doctor` shows one.")

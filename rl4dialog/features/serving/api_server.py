@@ -128,8 +128,7 @@ def parse_request(body: bytes, model: ChatAgent, name: str) -> ChatRequest:
         if row.unread:
             raise row.error(f"{' and '.join(row.unread)}: unknown key, which this server does not support; remove it")
         prompt, _ = render_messages(messages, row, model.dialogue_format, model.persona or "")
-        prompt = prompt if model.toolbox is None else written_calls(model.toolbox, prompt)
-        read = model.read(prompt)
+        read = model.read(prompt if model.toolbox is None else written_calls(model.toolbox, prompt))
     except RL4DialogError as error:
         raise ApiError(str(error), param="messages" if isinstance(error, DataError) else None) from error
     n_tokens = len(read.prompt_ids)
@@ -310,7 +309,7 @@ class Completions:
                         if piece.text != sent:
                             raise ApiError("the tokenizer revised text that was already sent; use stream: false", 500)
                         whole = _message(piece.text, self._model)
-                        called = {key: whole[key] for key in ("tool_calls", "tool_answer") if key in whole}
+                        called: dict[str, Any] = {k: whole[k] for k in ("tool_calls", "tool_answer") if k in whole}
                         yield event(index, called, "tool_calls" if called else piece.finish_reason)
         except ApiError as error:
             yield _event(error.body())

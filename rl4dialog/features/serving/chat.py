@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, RL4DialogError, shown
 from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
 from rl4dialog.core.protocols import Toolbox
@@ -33,6 +35,25 @@ from rl4dialog.text.prompts import History, written_calls
 _logger = logging.getLogger(__name__)
 _RATINGS = {1: "up", -1: "down"}
 _MAX_CALLS = 8  # of tools, after one message
+
+
+def introduction(config: TextConfig, is_trained: bool = True) -> str:
+    """Who a model is, what it is for, and who a person is who talks to it."""
+    data, env = config.datapool, config.env
+    columns, path = data.args.get("columns"), data.args.get("path")
+    file = next(iter(path.values()), None) if isinstance(path, Mapping) else path
+    source = f"the datapool {data.id}" if file is None else Path(str(file)).name
+    sentences = [f"You talk to {config.model_name}."]
+    if is_trained:
+        aim = f", for the reward {config.reward_fn.id}" if config.reward_fn is not None and config.uses_reward else ""
+        sentences = [f"You talk to {config.model_name}, trained with {config.alg.id} on {source}{aim}."]
+    partner = None if env is None else env.args.conversation_partner
+    role = "" if partner is None else getattr(PartnerRegistry.resolve(partner.id), "role", "")
+    if not role and isinstance(columns, Mapping) and isinstance(asked := columns.get("prompt"), str):
+        answered = columns.get("references")
+        role = f"Write what the column {asked!r} has"
+        role += f", and it replies as in {answered!r}." if isinstance(answered, str) else "."
+    return " ".join(filter(None, [*sentences, role]))
 
 
 class ChatAgent:

@@ -36,7 +36,7 @@ from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
 from rl4dialog.policies.saving import save_language_model
 from rl4dialog.rollouts.conversing import partner_replies
 from rl4dialog.runs.run_folder import RunFolder
-from rl4dialog.training.building.conversations import AnyPartner, build_partner
+from rl4dialog.training.building.conversations import AnyPartner, build_partner, members_of
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.supervised import SupervisedExample, SupervisedLoss, build_examples
 
@@ -351,6 +351,10 @@ class _Conversations:
         self._rules = ConversationRules(
             args.max_turns, "sample", args.max_partner_length, args.context_turns, end_when=ends
         )
+        if len(members_of(own)) > 1:
+            raise ConfigError(
+                "a person teaches with one partner; choose it by --set train_evaluation.partner={id: ...}"
+            )
         self._partner = build_partner(own, config, loaded.texts, is_evaluation=True)
         if isinstance(self._partner, PartnerService):
             loaded.begin_conversations(self._partner)

@@ -51,7 +51,7 @@ class Clerk(SeededPlayer):
         said = " ".join(history[2::2]).split()  # the answers
         known = {slot: next((value for value in values if value in said), None) for slot, values in SLOTS.items()}
         unknown = [slot for slot, value in known.items() if value is None]
-        if unknown if not self._is_careless else self._rng.random() < 0.6:
+        if unknown if not self._is_careless else self._rng.random() < 0.75:
             return QUESTIONS[self._rng.choice([*SLOTS] if self._is_careless else unknown)]
         chosen = {slot: known[slot] or self._rng.choice(values) for slot, values in SLOTS.items()}
         return write_text(FUNCTION, chosen)
@@ -67,7 +67,7 @@ class Rides(TextGenPool):
     def prepare(
         cls,
         split: str,
-        n_train: Count = 2000,
+        n_train: Count = 4000,
         n_val: Count = 100,
         n_test: Count = 200,
         max_turns: Count = 6,
@@ -77,7 +77,8 @@ class Rides(TextGenPool):
     ) -> Rides:
         """Generate one split.
 
-        ``max_turns`` is the maximum number of the clerk's utterances in a dialogue.
+        Args:
+            max_turns: Maximum number of the clerk's utterances in a dialogue.
         """
         form = DialogueFormat(format, None, render_chat, in_conversation=True)
         n = size_of(split, n_train, n_val, n_test)

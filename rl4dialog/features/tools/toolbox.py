@@ -81,7 +81,8 @@ class Calls(Toolbox):
                 raise ConfigError(f"toolbox 'calls': ends_after: there is no function {name!r}{hint}")
         self._listed = listed
         self._markup: CallMarkup | None = None
-        self._calls, self._n_faults, self._gold = list[Call](), 0, None
+        self._calls, self._n_faults = list[Call](), 0
+        self._gold: Call | None = None
 
     def prepare(self, template: Any, frame: Frame) -> None:
         self._markup, why = call_markup(template, frame)

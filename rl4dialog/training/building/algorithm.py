@@ -8,11 +8,10 @@ from rl4dialog.catalog import AlgorithmRegistry, InfoFnRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.registry import import_object
 from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes, process_index
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.policies.vllm_backend import VLLMBackend
-from rl4dialog.policies.vllm_server import VLLMServerBackend
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.training.building.conversations import AnyPartner, build_partner, build_task_rewards, env_kwargs
@@ -30,7 +29,7 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
     """Build the environments, the policy and the algorithm, with a config that may differ from that of the parts."""
     env, kl, reward, texts, scorer = config.env, config.alg.kl_div, config.reward_fn, parts.texts, parts.scorer
     assert scorer is not None
-    partner, kwargs = _partner_and_env_kwargs(parts, config)
+    partner, kwargs = partner_and_env_kwargs(parts, config)
     n_envs = env.n_envs // n_processes()
     once_among = (process_index() * n_envs, env.n_envs) if env.args.once else None
     vec_env = make_vec_env(kwargs, n_envs, env.vec_env, env.n_workers, reward.timeout_s, once_among)
@@ -71,17 +70,12 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
             **supervised,
             **config.alg.args,
         )
-        generation, policy = config.generation, built.policy
+        policy = built.policy
         set_sampler(policy, config)
-        of_vllm = policy.language_model, policy.end_of_turn, texts.lengths.prompt + texts.lengths.reply
-        if generation.backend == "vllm":
-            dtype = {"fp32": "float32", "bf16": "bfloat16"}[config.precision]
-            policy.backend = VLLMBackend(*of_vllm, dtype, config.seed, **generation.options())
-        elif generation.backend == "vllm_server":
-            policy.backend = VLLMServerBackend(*of_vllm, **generation.options())
-            policy.lockstep = n_processes() > 1  # the first process asks for the replies of all
+        if build := config.generation.chosen.build:
+            policy.backend = import_object(build)(policy, config, texts.lengths.prompt + texts.lengths.reply)
         if service is not None:
-            service.begin_run(built.policy)
+            service.begin_run(policy)
     except (AssertionError, TypeError, ValueError) as error:
         vec_env.close()
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
@@ -93,10 +87,10 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
 
 def check_env_workers(parts: Assembly, config: OnPolicyConfig) -> str:
     """Check that the environments can be sent to workers, if the run uses any; returns where they run."""
-    return check_workers(_partner_and_env_kwargs(parts, config)[1], config.env.vec_env)
+    return check_workers(partner_and_env_kwargs(parts, config)[1], config.env.vec_env)
 
 
-def _partner_and_env_kwargs(parts: Assembly, config: OnPolicyConfig) -> tuple[AnyPartner | None, dict[str, Any]]:
+def partner_and_env_kwargs(parts: Assembly, config: OnPolicyConfig) -> tuple[AnyPartner | None, dict[str, Any]]:
     texts, chosen, scorer = parts.texts, config.env.args.conversation_partner, parts.scorer
     assert scorer is not None
     of_model: dict[str, Any] = {"end_of_turn": parts.end_of_turn, "vocab_size": embedding_rows(parts.initial_model)}

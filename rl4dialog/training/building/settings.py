@@ -33,16 +33,12 @@ class Settings:
     policy_id: str
     has_rollouts: bool
     backend: str
-    has_vllm: bool
-    adapter_folder: str
-    ahead: bool
+    samples_outside: bool
     warm_start: Any
-    is_causal: bool
     graph_refusal: str
     too_long: tuple[str, int, int]
     beams: str
     post_processed: str
-    has_lora: bool
     lora_dropout: float
     evaluation_partner: Any
     has_partner: bool
@@ -50,8 +46,7 @@ class Settings:
     has_task: bool
     known_tasks: str
     pool_id: str
-    wordle_players: tuple[Any, ...]
-    p_consistent: float
+    pool_note: str
     bootstrap_truncated: bool
     max_turns: int
     terminate_on_eos: bool

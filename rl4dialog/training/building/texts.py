@@ -14,7 +14,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import DataPoolRegistry, TaskRegistry, ToolboxRegistry
-from rl4dialog.core.config import OnPolicyConfig, TextConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.pretrained import has_random_weights
@@ -182,6 +182,13 @@ def build_data(
     return Data(pools, getattr(pools["train"], "end_of_turn", None), world)
 
 
+def can_talk(config: RunConfig) -> bool:
+    """Whether a person can talk to what a run trains."""
+    if isinstance(config, TextConfig) and config.task is None and format_args(config) is None:
+        return False
+    return config.can_talk
+
+
 def build_toolbox(config: TextConfig, template: ChatTemplate | None) -> Toolbox | None:
     """The tools of a run, if it has any, prepared for the template if prompts are of it."""
     if config.env is None or (chosen := config.env.args.toolbox) is None:
@@ -223,6 +230,6 @@ def format_args(config: TextConfig) -> dict[str, Any] | None:
         return None
     has_turns = config.env is not None and config.env.args.max_turns > 1
     # Samples of whole dialogues, which supervised training learns in the markup of conversations.
-    of_dialogues = args.get("samples") == "dialogues" or args.get("turns") == "first"
+    of_dialogues = args.get("samples") == "dialogues" or args.get("turns") == "first" or args.get("learn") == "partner"
     in_conversation = has_turns or of_dialogues or bool(args.get("in_conversation"))
     return {"format": args["format"], "context_size": args.get("context_size"), "in_conversation": in_conversation}

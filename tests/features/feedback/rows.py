@@ -12,3 +12,4 @@ def reward_model(training_args):
 
 
 TRAINED_IN_EPOCHS = [pytest.param(reward_model, 4, marks=pytest.mark.long)]
+CAN_TALK = [("ratings/small_talk", False)]

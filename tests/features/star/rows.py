@@ -18,4 +18,4 @@ def _with_stand_in(config, folder):
 
 
 SMALLER_CONFIGS = [_with_stand_in]
-OF_CONVERSATIONS = ["right_star_call"]
+CONVERSATION_REWARDS = ["right_star_call"]

@@ -1,6 +1,7 @@
 """The shipped example, short: runs train, resume and evaluate, and people chat with its agent and see its calls."""
 
 import json
+import runpy
 from functools import partial
 
 import pytest
@@ -16,6 +17,7 @@ from rl4dialog.features.serving.api_server import parse_request
 from rl4dialog.features.serving.chat import Chat, ChatState
 from rl4dialog.features.serving.terminal import TerminalChat
 from rl4dialog.features.tools.rides import QUESTIONS
+from rl4dialog.features.tools.toolbox import Calls
 from rl4dialog.partners.scripted import FactsPartner
 from rl4dialog.policies.answering import PartialReply
 from rl4dialog.tasks.playing import play
@@ -85,7 +87,10 @@ def test_resumed_run_is_the_whole_run(tmp_path):
         ({"env.args.toolbox.args.tools": []}, "env.args.toolbox.args.tools"),
         ({"env.args.toolbox": None}, "reward 'right_call' reads calls of tools, but there is no env.args.toolbox"),
         ({"env.args.partner": {"id": "self_play", "args": {"learns": "both"}}}, "learns: both is not supported with"),
-        ({"reward_fn": {"id": "outcome", "args": {"weights": {"right_cal": 1}}}}, "outcome 'right_cal', but env.args.partner.id: facts reports calls, "),
+        (
+            {"reward_fn": {"id": "outcome", "args": {"weights": {"right_cal": 1}}}},
+            "id: facts reports calls, failed_calls",
+        ),
     ],
 )
 def test_wrong_config_is_refused(tmp_path, refused, overrides, message):
@@ -145,3 +150,14 @@ def test_server_has_calls_in_openais_form():
     asked = partial(parse_request, model=model, name="m")
     request = asked(json.dumps({"model": "m", "messages": said}).encode())
     assert request.prompt == f"two hats<EOU>{GOOD}<EOU>{message['tool_answer']} <EOU>"
+
+
+def test_shown_tool_finds_and_books(request):
+    path = request.config.rootpath / "docs" / "examples" / "my_tool.py"
+    runpy.run_path(str(path))
+    box = Calls([{"id": "trains", "args": {"n_seats": 2}}], ends_after=["book_seats"])
+    box.reset({}, 0)
+    said = ("call find_train place=bern", "call book_seats train=B1; seats=2", "call book_seats train=B1; seats=1")
+    answers = [box.answer(each) for each in said]
+    assert [answer.text for answer in answers] == ["train B1", "booked 2 in B1", "not enough seats"]
+    assert [answer.leaves for answer in answers] == [False, True, True]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import cloudpickle
@@ -73,6 +74,9 @@ class Counter(gym.Env):
 
     def lock(self):
         return threading.Lock()
+
+    def kind(self):
+        return type(self)
 
     def _observe(self):
         return np.full(2, self.n, dtype=np.float32), self.n
@@ -274,13 +278,12 @@ class Sees(Counter):
         return os.environ.get("KEY_OF_A_PARTNER")
 
 
-@pytest.mark.parametrize(("kind", "n_workers"), [("blocks", 1), ("subproc", 2)])
-def test_workers_have_the_environment_variables_of_now(monkeypatch, kind, n_workers):
+def test_workers_have_the_environment_variables_of_now(monkeypatch):
     for value in (None, "set after the fork server has started"):
         if value is not None:
             monkeypatch.setenv("KEY_OF_A_PARTNER", value)
-        env = vectorize.vectorize([Sees] * 2, kind, 1)
-        assert env.env_method("variable") == [value] * 2 and len(env.processes) == n_workers
+        env = vectorize.vectorize([Sees] * 2, "blocks", 1)
+        assert env.env_method("variable") == [value] * 2 and len(env.processes) == 1
         env.close()
 
 
@@ -523,6 +526,100 @@ def test_environments_that_are_forgotten_leave_no_process():
     assert_all_end(pids)
 
 
+# -- a process per environment ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def _new_fork_server():
+    """One that loads stable-baselines3 once for all workers; without it, each would."""
+    forkserver._forkserver._stop()
+
+
+@pytest.fixture
+def open_processes(_new_fork_server):
+    opened = []
+
+    def build(*args, **kwargs):
+        opened.append(vectorize.subproc_vec_env(*args, **kwargs))
+        return opened[-1]
+
+    yield build
+    for env in opened:
+        env.close()
+
+
+def test_processes_are_stable_baselines3s_own(open_processes, monkeypatch):
+    monkeypatch.setenv("KEY_OF_A_PARTNER", "set")
+    kwargs = utterance_env_kwargs(partner=ScriptedPartner(["w1 w2", "w3"]), max_turns=3)
+    env_fns = [functools.partial(make_utterance_env, kwargs)] * 3
+    envs = [open_processes(env_fns), SubprocVecEnv(env_fns, start_method="fork"), DummyVecEnv(env_fns)]
+    try:
+        assert type(envs[0]) is SubprocVecEnv
+        for env in envs:
+            env.seed(11)
+        first, *others = [env.reset() for env in envs]
+        for other in others:
+            assert_same(first, other)
+        envs[0].step_async(utterances(np.random.default_rng(1), 3))  # an answer that is forgotten
+        rng = np.random.default_rng(0)
+        for env in envs:
+            env.seed(11)
+            env.reset()
+        assert (sum(assert_same_steps(envs, utterances(rng, 3)) for _ in range(40)) > 3).all()
+        assert_same(*[env.env_method("state_dict", indices=1) for env in envs[::2] if env.reset()])
+    finally:
+        for env in envs[1:]:
+            env.close()
+    env = open_processes([Sees] * 2)
+    assert env.env_method("variable") == ["set"] * 2 and len(set(env.env_method("here"))) == 2
+    assert [kind.__name__ for kind in env.env_method("kind")] == ["Sees"] * 2, "a class that only this file has"
+    assert env.env_is_wrapped(Monitor) == [False] * 2 and env.has_attr("here") and not env.has_attr("there")
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raise", r"(?s)environment 1 failed in its worker \(process \d+\): ValueError: not one\. .*dummy .*in step"),
+        ("exit", r"worker died: process \d+ with environment 1, exit code 7\..*same command continues"),
+        ("sleep", r"the worker \(process \d+\) of environment 1 has not answered for 0\.3 s"),
+    ],
+)
+def test_fault_of_a_process_is_told_with_its_environment(open_processes, monkeypatch, fault, message):
+    monkeypatch.setattr(vectorize, "_STEP_GRACE_S", 0.1)
+    env = open_processes([functools.partial(Counter, fault)] * 2, timeout_s=0.2 if fault == "sleep" else None)
+    env.reset()
+    with pytest.raises(EnvWorkerError, match=message):
+        env.step(np.array([0, 1]))
+    if fault != "sleep":
+        with pytest.raises(EnvWorkerError, match=message):
+            env.env_method("here")
+    env.close()
+    assert not any(map(is_running, pids_of(env)))
+
+
+@needs_proc
+def test_process_without_its_environment_or_attribute_is_told_and_leaves_nothing(open_processes):
+    both = [utterance_env_kwargs(samples=samples) for samples in (make_samples(), [])]
+    env_fns = [functools.partial(make_utterance_env, kwargs) for kwargs in both]
+    for fns, at in ((env_fns, 1), (env_fns[::-1], 0)):
+        with pytest.raises(EnvWorkerError, match=rf"environment {at} failed in its .*DataError: .*one sample"):
+            open_processes(fns)
+    env = open_processes([Counter] * 2)
+    with pytest.raises(AttributeError, match=r"environment 0 .*'lable'"):
+        env.get_attr("lable")
+    env = vectorize.subproc_vec_env([functools.partial(Counter, "sleep")] * 2)
+    env.reset()
+    env.step_async(np.array([1, 0]))
+    pids = pids_of(env)
+    del env
+    gc.collect()
+    assert_all_end(pids)
+
+
+# -- scripts ----------------------------------------------------------------------------------------------------------
+
+
 # Without a guard of the main module, and with torch: the workers must not run it again.
 SCRIPT = """
 import sys, time
@@ -552,11 +649,8 @@ if HANGS:
 """
 
 
-_LONG = pytest.mark.long
-
-
 @needs_proc
-@pytest.mark.parametrize("end", ["kill", pytest.param("exit", marks=_LONG)])
+@pytest.mark.parametrize("end", ["kill", pytest.param("exit", marks=pytest.mark.long)])
 def test_script_leaves_no_process_however_it_ends(tmp_path, end):
     text = SCRIPT + ("time.sleep(600)\n" if end == "kill" else "")
     (tmp_path / "script.py").write_text(text.replace("HANGS", str(end == "kill")))

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conversations import TEMPLATES, make_backend, make_format
+from feature_rows import rows_of_features
+from pages import ROOT
 from runs import make_config, run_folder, train
 from tiny import make_bart, make_gpt2, make_llama, make_t5, make_tokenizer
 from transformers import GenerationConfig
 
-from rl4dialog.core.config import parse_config
+from rl4dialog.core.config import load_config, parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
@@ -21,8 +23,9 @@ from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.language_model import build_language_model, build_warm_start_examples, warm_start_key
 from rl4dialog.training.building.policy import build_inference_policy, set_sampler
-from rl4dialog.training.building.texts import Lengths, Texts, run_lengths, warn_of_cut_prompts
+from rl4dialog.training.building.texts import Lengths, Texts, can_talk, run_lengths, warn_of_cut_prompts
 
+TALKING = [("small_talk/gpt2_ppo", True), ("guess_what/llama_ppo", True), ("table_booking/smollm2_ppo", True)]
 MODELS = {"gpt2": make_gpt2, "t5": make_t5, "bart": make_bart}
 SAMPLES = [Sample(0, "w1 w2 w3", ["w4"]), Sample(1, "w1", ["w2 w3 w4"])]
 
@@ -285,3 +288,8 @@ def test_what_weights_and_vocabulary_do_not_say_is_in_the_key_of_a_warm_start(bu
     moved = key()
     model.config.name_or_path = "here"
     assert moved == key() in keys
+
+
+@pytest.mark.parametrize(("name", "expected"), [*TALKING, *rows_of_features("CAN_TALK")])
+def test_chat_is_proposed_where_there_is_somebody_to_talk_to(name, expected):
+    assert can_talk(load_config(ROOT / "task_configs" / f"{name}.yml")) is expected
