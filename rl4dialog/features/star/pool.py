@@ -23,13 +23,13 @@ from rl4dialog.core.types import AGENT, PARTNER, TOOL, Call, Dialogue, Sample, T
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import FilePath
+from rl4dialog.data.sides import END
 from rl4dialog.features.star.gold import compare
 from rl4dialog.features.star.reading import Conversation, answer_text, files_of
 from rl4dialog.features.star.right_call import GOLD_KEY, share_of_right
 
 _logger = logging.getLogger(__name__)
 Kind = Literal["checkable", "single", "all"]
-_END = "[end]"  # what a learned partner says after its last word
 _SPEAKERS = {"user": PARTNER, "answer": TOOL}
 Groups = dict[str, list[Annotated[int, Field(ge=1)]]]
 
@@ -223,6 +223,6 @@ def _samples(dialogue: Dialogue, dialogue_format: DialogueFormat, unit: SampleUn
 def _of_partner(dialogue: Dialogue, dialogue_format: DialogueFormat) -> Iterator[Sample]:
     """A conversation from the user's side, whose utterances are those of the assistant."""
     texts = [turn.text for turn in dialogue.turns]
-    texts = [*texts[:-1], f"{texts[-1]} {_END}"] if len(texts) % 2 else [*texts, _END]
+    texts = [*texts[:-1], f"{texts[-1]} {END}"] if len(texts) % 2 else [*texts, END]
     prompt = dialogue_format.opening_prompt(dialogue.meta_data["partner_persona"])
     yield Sample(dialogue.id, prompt, texts[:1], {**dialogue.meta_data, "history": [], "continuation": texts[1:]})
