@@ -66,7 +66,7 @@ $(VLLM)/.installed: setup.py constraints.txt scripts/vllm_environment.sh
 
 test-vllm: $(VLLM)/.installed ## Test generation with the real vLLM on the CPU, in an environment of its own
 	VLLM_CPU_KVCACHE_SPACE=1 TORCHDYNAMO_DISABLE=1 OMP_NUM_THREADS=1 \
-	    $(VLLM)/bin/python -m pytest tests/reference/test_vllm.py
+	    $(VLLM)/bin/python -m pytest tests/features/vllm/test_vllm.py
 
 expected: $(STAMP) ## Re-run the quick shipped configs, and compare their results with the expected ones
 	$(BIN)/python scripts/check_expected.py --output_path runs/expected

@@ -112,6 +112,6 @@ setup(
     },
     entry_points={
         "console_scripts": ["rl4dialog=rl4dialog.cli:main"],
-        "vllm.general_plugins": ["rl4dialog=rl4dialog.policies.vllm_transfer:register"],
+        "vllm.general_plugins": ["rl4dialog=rl4dialog.features.vllm.transfer:register"],
     },
 )

@@ -20,10 +20,10 @@ from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import nearest_hint
 from rl4dialog.features.experiments.quality.comparison import make_steps
 from rl4dialog.features.experiments.quality.plan import Group, PlannedRun, QualityPlan, load_plan, planned_runs
+from rl4dialog.features.inspection.watch import CHECKS, RunFacts, Watcher
 from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.run_folder import is_complete, read_result
 from rl4dialog.training.checkpoint import is_done
-from rl4dialog.training.watch import CHECKS, RunFacts, Watcher
 
 OUTCOMES_FILE, PAGE_FILE = "outcomes.json", "page.md"
 

@@ -21,6 +21,7 @@ _NAMES = {
         "MetricRegistry",
         *("NlgRegistry", "NluRegistry", "OfflineAlgorithmRegistry", "PartnerRegistry", "PolicyRegistry"),
         *("InfoFnRegistry", "PostProcessorRegistry", "RewardFunctionRegistry", "TaskRegistry", "TrackerRegistry"),
+        *("ToolRegistry", "ToolboxRegistry"),
         *("TurnAlgorithmRegistry", "TurnPolicyRegistry", "TurnRewardRegistry", "TurnWarmStartRegistry"),
         "WordlePlayerRegistry",
     ),

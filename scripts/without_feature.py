@@ -40,14 +40,26 @@ def is_of(file: str, names: Collection[str]) -> bool:
     return found or any(is_of(f"benchmarks/{each}.py", names) for each in of_benchmarks)
 
 
-def rest_of(page: Path, folder: str, removed: Collection[str]) -> str:
-    """Text of a page without lines that name what was removed, and without links there, whose texts stay."""
+def rest_of(page: Path, folder: str, removed: Collection[str], commands: Collection[str]) -> str:
+    """Text of a page without what is shown of removed files and lines that name them; the texts of links stay.
+
+    Calls of removed commands go, too, and rows of tables whose second cell begins with a file of a removed package.
+    """
 
     def unlinked(link: re.Match[str]) -> str:
         return link[1] if os.path.normpath(f"{folder}/{link[2]}") in removed else link[0]
 
+    def unshown(block: re.Match[str]) -> str:
+        return "" if f"docs/examples/{block[1]}" in removed else block[0]
+
     text = re.sub(r"\[([^\]]*)\]\(([^)#\s]+)[^)]*\)", unlinked, page.read_text(encoding="utf-8"))
-    return "".join(line for line in text.splitlines(keepends=True) if not any(each in line for each in removed))
+    shown = r"^<!-- from examples/([\w.]+)\S* -->\n+```.*?^```\n"
+    text = re.sub(shown, unshown, text, flags=re.MULTILINE | re.DOTALL)
+    if commands:
+        called = rf"^rl4dialog (?:{'|'.join(commands)})(?=\s)(?:.*\\\n)*.*\n"
+        text = re.sub(called, "", text, flags=re.MULTILINE)
+    named = [*removed, *(f"| `{each.removeprefix('rl4dialog/')}/" for each in removed if "/features/" in each)]
+    return "".join(line for line in text.splitlines(keepends=True) if not any(each in line for each in named))
 
 
 def copy_without(name: str, output: Path) -> None:
@@ -60,12 +72,13 @@ def copy_without(name: str, output: Path) -> None:
         raise ConfigError(f"{name!r} is no feature; features are {', '.join(features())}")
     if output.exists() and any(output.iterdir()):
         raise ConfigError(f"{output} is not empty")
-    removed, pages, needing = set[str](), set[str](), all_that_need(name)
+    removed, pages, commands, needing = set[str](), set[str](), list[str](), all_that_need(name)
     for each in needing:
         feature = features()[each]
         removed |= {f"rl4dialog/features/{each}", f"tests/features/{each}"}
         removed |= {f"task_configs/{config}" for config in feature.configs}
         pages |= {*feature.pages}
+        commands += [command for group in feature.command_texts.values() for command in group]
     removed |= {f"docs/{page}" for page in pages}
     for text in [(ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages]:
         removed |= {f"docs/examples/{shown}" for shown in re.findall(r"<!-- from examples/(\w+\.py)", text)}
@@ -78,9 +91,10 @@ def copy_without(name: str, output: Path) -> None:
             (output / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / file, output / file)
     for page in [output / "README.md", *(output / "docs").rglob("*.md")]:
-        rest = rest_of(page, str(page.parent.relative_to(output)), removed)
+        rest = rest_of(page, str(page.parent.relative_to(output)), removed, commands)
         page.write_text(rest, encoding="utf-8")
-    for name, words in (("mkdocs.yml", pages), ("pyproject.toml", {f"features/{each}/" for each in needing})):
+    folders, modules = ({f"features{sep}{each}{sep}" for each in needing} for sep in "/.")
+    for name, words in (("mkdocs.yml", pages), ("pyproject.toml", folders), ("setup.py", modules)):
         lines = (output / name).read_text(encoding="utf-8").splitlines(keepends=True)
         rest = "".join(line for line in lines if not any(word in line for word in words))
         (output / name).write_text(rest, encoding="utf-8")

@@ -49,17 +49,6 @@ LOGS = [
     },
 ]
 SEQUENCES = [{"sequence": [["Wordle:\n", 0], ["c r a n e\n", 1.0]], "reward": [-1.0], "done": True}]
-CRD3 = [
-    {
-        "ALIGNMENT": {"CHUNK ID": "C1E001_0", "TURN START": 0, "TURN END": 2, "ALIGNMENT SCORE": 2.0},
-        "CHUNK": "They meet.",
-        "TURNS": [
-            {"NAMES": ["MATT"], "UTTERANCES": ["Hello everyone .", "Welcome ."], "NUMBER": 0},
-            {"NAMES": ["LAURA", "SAM"], "UTTERANCES": ["Hi ."], "NUMBER": 1},
-            {"NAMES": ["MATT"], "UTTERANCES": ["Roll ."], "NUMBER": 2},
-        ],
-    }
-]
 
 
 def _write(folder, files):
@@ -108,14 +97,5 @@ POOLS = {
         lambda f: _write(f, _each_split(".jsonl.gz", gzip.compress(_lines(LOGS).encode()))),
     ),
     "lmrl": ("conversations", {}, lambda f: _write(f, _each_split(".jsonl", _lines(SEQUENCES)))),
-    "crd3": (
-        "crd3",
-        {},
-        lambda f: _write(
-            f,
-            {"aligned data/c=2/C1E001_2_0.json": json.dumps(CRD3)}
-            | {f"aligned data/{split}_files": "C1E001\n" for split in ("train", "val", "test")},
-        ),
-    ),
     **rows_of_features("POOLS"),
 }

@@ -12,7 +12,6 @@ import rl4dialog
 
 ROOT = Path(__file__).parents[1]
 SMALL = ["datapool.args.n_train=40", "datapool.args.n_val=6", "datapool.args.n_test=6", "warm_start=null"]
-FORMS = ("bug_report", "feature_request")
 
 
 def read(path):
@@ -32,7 +31,7 @@ def test_workflows_run_what_continuous_integration_runs(name):
     assert (ROOT / ".ci/run").stat().st_mode & 0o100
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", ["bug_report", "feature_request"])
 def test_forms_have_fields_with_ids(name):
     form = read(f".github/ISSUE_TEMPLATE/{name}.yml")
     assert form["name"] and form["description"]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rl4dialog import WordlePlayerRegistry
-from rl4dialog.tasks.wordle.players import WordlePlayer
+from rl4dialog.features.games.wordle.players import WordlePlayer
 
 
 @WordlePlayerRegistry.register("last_word")

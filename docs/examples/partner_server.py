@@ -10,7 +10,7 @@ import argparse
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from rl4dialog.tasks.guess_the_picture import GuessThePicturePartner
+from rl4dialog.features.games.guess_the_picture import GuessThePicturePartner
 
 
 def answer(request: dict, yes_no_penalty: str) -> dict:

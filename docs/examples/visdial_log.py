@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from rl4dialog.core.files import write_records
-from rl4dialog.tasks.guess_the_picture import is_penalized
+from rl4dialog.features.games.guess_the_picture import is_penalized
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", required=True, help="list of objects with caption and dialog (question, answer)")

@@ -6,7 +6,7 @@ from urllib.request import Request, urlopen
 
 from rl4dialog import Partner, PartnerRegistry, PartnerReply
 from rl4dialog.core.errors import DataError, PartnerError
-from rl4dialog.tasks.guess_the_picture import is_penalized
+from rl4dialog.features.games.guess_the_picture import is_penalized
 
 
 @PartnerRegistry.register("visdial")

@@ -3,8 +3,8 @@
 import argparse
 import statistics
 
-from rl4dialog.tasks.wordle.datapool import Wordle
-from rl4dialog.tasks.wordle.players import NAMES
+from rl4dialog.features.games.wordle.datapool import Wordle
+from rl4dialog.features.games.wordle.players import NAMES
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--path", help="file with one word per line (default: the packaged 240 words)")

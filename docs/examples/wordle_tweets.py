@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from rl4dialog.tasks.wordle.rules import MAX_TURNS, N_LETTERS, PATTERN_TEXTS, load_words, pattern_matrix
+from rl4dialog.features.games.wordle.rules import MAX_TURNS, N_LETTERS, PATTERN_TEXTS, load_words, pattern_matrix
 
 SQUARES = {"🟩": "g", "🟧": "g", "🟨": "y", "🟦": "y", "⬛": "b", "⬜": "b"}
 ROW = re.compile(f"[{''.join(SQUARES)}]{{{N_LETTERS}}}")

@@ -1,4 +1,4 @@
-"""Commands before a training: ``demo``, ``init``, ``doctor``, ``prepare`` and ``classifier``."""
+"""Commands before a training: ``demo``, ``init``, ``prepare`` and ``classifier``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.commands.options import CONFIG, OPTIONAL_CONFIG, SEED, command, flag, option, read_config
+from rl4dialog.commands.options import MADE, OPTIONAL_CONFIG, SEED, command, flag, option, read_config
 from rl4dialog.commands.train import train
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.pretrained import BUILTIN
@@ -74,13 +74,24 @@ def _possible() -> str:
     option("--reply", "column with reference replies (default: guessed)", metavar="COLUMN"),
     option("--agent", "speaker of dialogues whose role the model takes (default: guessed)", metavar="NAME"),
     option("--model", "folder, hub id or built-in model (default: the recipe's, or builtin/smollm2-135m-instruct)"),
+    option("--learn", "partner: what people say is learned, as a simulated user", choices=("agent", "partner")),
+    option("--goal", "--learn partner: column with what they want (default: guessed)", metavar="COLUMN"),
+    option("--people", "--learn partner: column that names them (default: guessed)", metavar="COLUMN"),
     option("--reward", "id of a reward (default: meteor, or a length without replies)", metavar="ID"),
     option("--output", "the config", type=Path, default=Path("config.yml")),
     flag("--overwrite", "replace an existing file"),
 )
 def init(args: Namespace) -> None:
     from rl4dialog.data.guessed_columns import read_table
-    from rl4dialog.training.new_config import CHAT_MODEL, config_text, findings, recipe_text, write_config
+    from rl4dialog.training.new_config import (
+        CHAT_MODEL,
+        config_text,
+        findings,
+        partner_findings,
+        partner_text,
+        recipe_text,
+        write_config,
+    )
 
     data, model, output = args.data, args.model, str(args.output)
     if data is None and args.recipe is None:
@@ -88,13 +99,19 @@ def init(args: Namespace) -> None:
         model = model or _asked(f"Model (Enter for {CHAT_MODEL})", "--model") or None
     if data is None and (args.prompt or args.reply or args.agent):
         raise ConfigError("--prompt, --reply and --agent describe --data, which is missing")
+    learns_partner = args.learn == "partner"
+    if learns_partner and (args.recipe or args.reward):
+        raise ConfigError("--learn partner imitates people, without a recipe or a reward")
+    if not learns_partner and (args.goal or args.people):
+        raise ConfigError("--goal and --people have a meaning only with --learn partner")
     ask = _answered if sys.stdin.isatty() else None
     table = None if data is None else read_table(data.expanduser(), args.prompt, args.reply, args.agent, ask)
     if args.recipe is not None:
         text = recipe_text(args.recipe, output, table, model, args.reward)
     else:
         assert table is not None
-        text = config_text(table, output, model or CHAT_MODEL, args.reward)
+        by_side = partner_text(table, output, model or CHAT_MODEL, args.goal, args.people) if learns_partner else None
+        text = by_side or config_text(table, output, model or CHAT_MODEL, args.reward)
     write_config(args.output, text, args.overwrite)
     if table is None:
         print(f"{args.output} is written, with the recipe's own data; --data replaces it.")
@@ -102,9 +119,14 @@ def init(args: Namespace) -> None:
         named = {key: ", ".join(name) if isinstance(name, list) else name for key, name in table.columns.items()}
         columns = ", ".join(f"{key}: {name}" for key, name in named.items() if name is not None)
         print(f"{args.output} is written, with the columns {columns}{' (guessed)' if table.guessed else ''}.")
-        print("\n".join(findings(table, text, args.reward)).rstrip())
-    config = f"--config_path {shlex.quote(output)}"
-    print(f"Next:\n  rl4dialog doctor {config}\n  rl4dialog train {config} --experiment_name first")
+        found = partner_findings(table, text) if learns_partner else findings(table, text, args.reward)
+        print("\n".join(found).rstrip())
+        if not learns_partner and {"dialogue", "conversation"} & table.columns.keys():
+            other = f"rl4dialog init --data {shlex.quote(str(data))} --learn partner --output partner.yml"
+            print(f"What people say can be learned, too, as a simulated user to train with:\n  {other}")
+    config, run = f"--config_path {shlex.quote(output)}", "partner" if learns_partner else "first"
+    proposed = [f"  rl4dialog {each.name} {config}" for each in MADE.values() if each.after == "init"]
+    print("\n".join(["Next:", *proposed, f"  rl4dialog train {config} --experiment_name {run}"]))
 
 
 def _asked(question: str, flag: str) -> str:
@@ -116,25 +138,6 @@ def _asked(question: str, flag: str) -> str:
 def _answered(question: str, likely: str | None) -> str | None:
     answer = input(f"{question} (Enter for {likely or 'none'}): ").strip()
     return answer or likely
-
-
-@command(
-    *CONFIG,
-    option("--base_path_to_store_results", "parent folder of project folders", default="."),
-    flag("--quick", "leave out all checks that need the language model"),
-    flag("--all", "show passed and skipped checks in full, too"),
-)
-def doctor(args: Namespace) -> int:
-    from rl4dialog.training.doctor.examination import examine, has_failed, print_findings
-    from rl4dialog.training.doctor.subject import Subject
-
-    findings = examine(Subject(read_config(args), Path(args.base_path_to_store_results), args.quick), args.debug)
-    print_findings(findings, show_all=args.all)
-    if has_failed(list(findings.values())):
-        return 1
-    of_training = [each for each in args.argv[1:] if each not in ("--quick", "--all")]  # with the same overrides
-    print(f"Next: rl4dialog train {shlex.join(of_training)}")
-    return 0
 
 
 @command(

@@ -50,8 +50,8 @@ class Command:
     run: Callable[[Namespace], int | None]
     place: int = 0
     """Place in the short help; 0 for none."""
-    is_next: bool = False
-    """Whether it is proposed after training; it has ``--run``."""
+    after: str = ""
+    """Command after which it is proposed: ``init``, with ``--config_path``, or ``train``, with ``--run``."""
     is_resumable: bool = False
     """Whether a rerun continues it, so that a signal is no failure at any moment."""
 

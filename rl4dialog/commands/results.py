@@ -6,12 +6,9 @@ from argparse import Namespace
 from pathlib import Path
 
 from rl4dialog.commands.options import (
-    CONFIG,
     MODEL,
     POLICY,
-    RUN,
     SEED,
-    TRUST,
     check_log,
     command,
     flag,
@@ -21,9 +18,7 @@ from rl4dialog.commands.options import (
     model_name,
     option,
     output_option,
-    read_config,
     sampling_option,
-    set_option,
     split_option,
 )
 from rl4dialog.core.errors import ConfigError
@@ -89,41 +84,6 @@ def evaluate(args: Namespace) -> None:
 
 
 @command(
-    *(RUN, TRUST, SEED),
-    option("--checkpoint", "checkpoint of the run: iteration, last or best", default="last"),
-    split_option("val", "dataset split of the conversations"),
-    option("--n_states", "number of states, each of another conversation", default=200, at_least=10),
-    option("--n_continuations", "number of continuations of each state", default=32, at_least=2),
-    option("--n_ordered", "number of states in which utterances are compared", default=40, at_least=0),
-    set_option("KEY=VALUE", "override a config key, such as train_evaluation.eval_batch_size=500"),
-)
-def critic(args: Namespace) -> None:
-    from rl4dialog.core.files import write_json
-    from rl4dialog.inference.loading import find_checkpoint
-    from rl4dialog.inference.offline_evaluation import print_metrics
-    from rl4dialog.runs.plots import plot_calibration
-    from rl4dialog.runs.report.pages import write_report
-    from rl4dialog.runs.run_folder import CRITIC_MEASURE_FILE
-    from rl4dialog.training.critic_measure import CriticMeasure, critic_statistics
-
-    loaded = load_model(Namespace(**vars(args), model=None, config_path=None))
-    measure = CriticMeasure(loaded, loaded.policy, loaded.policy_with_critic, args.seed)
-    states, returns, seen = measure.drawn(loaded.data.samples(args.split), args.n_states, args.n_continuations)
-    alternatives = measure.alternatives(states[: args.n_ordered], args.n_continuations)
-    found = critic_statistics(states, returns, seen, alternatives)
-    found["notes"] += measure.notes
-    path = Path(args.run_path).expanduser() / CRITIC_MEASURE_FILE
-    about = {"checkpoint": find_checkpoint(path.parent, args.checkpoint).name, "split": args.split}
-    sizes = {"seed": args.seed, "n_states": len(states), "n_continuations": args.n_continuations}
-    of_states = [{"id": state.sample.id, "turn": state.turn + 1, "value": state.value} for state in states]
-    write_json(path, {**about, **sizes, **found, "states": of_states})
-    plot_calibration(found["bins"], path.with_suffix(".png"))
-    write_report(path.parent)
-    print_metrics(args.split, len(states), found["metrics"], {}, path)
-    print("", *found["notes"], sep="\n")
-
-
-@command(
     *MODEL,
     option(
         "--input", ".txt file of prompts, or .jsonl file with prompt, messages or history", type=Path, required=True
@@ -175,28 +135,3 @@ def _print_written(n_written: int, what: str, output: Path, other: str) -> None:
         print(f"{n_written} {what} written to {output}")
     else:
         print(f"{output} is already complete; choose another --output for {other}")
-
-
-@command(
-    *CONFIG,
-    option("--ratings", "ratings file, or dataset: dstc9, chitchat or small_talk", required=True),
-    option("--unit", "ratings to read (default: those in the file)", choices=("dialogue", "reply")),
-    option("--rating", "names of ratings to compare with (default: all)", nargs="+", default=[]),
-    option("--max_items", "rated dialogues or replies to draw at random (default: all)", at_least=3),
-    option("--n_resamples", "resamples of the confidence intervals", default=500, at_least=1),
-    option("--output_path", "new output folder (default: in validations/ of the current folder)"),
-)
-def validate_reward(args: Namespace) -> None:
-    from rl4dialog.core.config import text_config
-    from rl4dialog.data.ratings import load_ratings
-    from rl4dialog.inference.offline_evaluation import check_is_new, evaluation_folder
-    from rl4dialog.inference.reward_validation import drawn, print_validation, validate, write_validation
-
-    config, name = text_config(read_config(args)), Path(args.ratings).stem
-    folder = Path(args.output_path or evaluation_folder(Path.cwd() / "validations", name)).expanduser().absolute()
-    check_is_new(folder)
-    unit, rated = load_ratings(args.ratings, args.unit)
-    result = validate(config, drawn(rated, args.max_items, config.seed), args.rating, args.n_resamples)
-    write_validation(result, folder, {"config": args.config_path, "ratings": args.ratings, "unit": unit})
-    print_validation(result)
-    print(f"written to {folder}")

@@ -190,7 +190,7 @@ def print_next(root: Path, config: RunConfig) -> None:
     # As it can be typed here; make starts it by its path, from an environment that is not active.
     is_found = Path(sys.argv[0]).name != "rl4dialog" or shutil.which("rl4dialog")
     place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
-    proposed = [each.name for each in MADE.values() if each.is_next and can_talk(config)]
+    proposed = [each.name for each in MADE.values() if each.after == "train" and can_talk(config)]
     program = "rl4dialog" if is_found else sys.argv[0]
     commands = [f"  {program} {name} --run {shlex.quote(str(place))}" for name in proposed]
     print("\n".join(["Next:", *commands, f"  open {place / REPORT_FILE} in a browser"]))

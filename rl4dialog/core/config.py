@@ -21,7 +21,6 @@ from rl4dialog.core.config_blocks import (
     AlgConfig,
     ComponentConfig,
     EnvConfig,
-    GenerationConfig,
     KLConfig,
     OfAKind,
     PolicyConfig,
@@ -31,6 +30,7 @@ from rl4dialog.core.config_blocks import (
     TokenizerConfig,
     WarmStartConfig,
     block_of,
+    generation_backends,
     id_of,
 )
 from rl4dialog.core.config_notes import config_notes
@@ -76,6 +76,10 @@ class IterationsEvaluationConfig(TextEvaluationConfig):
     """Algorithms with a critic only: number of states, such as 32, on which each evaluation measures the critic, as the
     metric ``value_rank``. Default: none.
     """
+
+
+class GenerationConfig(*reversed(dict.fromkeys(generation_backends().values()))):  # type: ignore[misc]
+    """Keys of all backends."""
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from rl4dialog.core.arguments import LearningRate, Pattern, matches_all
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.http_requests import has_credentials, is_http_address
+from rl4dialog.core.features import all_ids
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.reward_parts import clip_bounds
 
 Side = Literal["left", "right"]
@@ -153,6 +155,8 @@ class EnvArgs(Block):
     """Conversation partner, which answers each agent utterance."""
     partner_replies: list[str] | None = Field(default=None, min_length=1)
     """Short form of the partner ``scripted``: its utterances in order."""
+    toolbox: ComponentConfig | None = None
+    """What answers calls among the agent's utterances in place of the partner."""
     partner_on_error: Literal["raise", "mask"] = "raise"
     """If the partner fails, stop the run (``raise``) or leave out the conversation (``mask``)."""
     first_speaker: Literal["sample", "agent", "partner"] = "sample"
@@ -191,6 +195,7 @@ class EnvArgs(Block):
             "end_when.agent": bool(self.end_when.agent),
             "end_when.partner": bool(self.end_when.partner),
             "partner_on_error": self.partner_on_error != "raise",
+            "toolbox": self.toolbox is not None,
         }
         if self.conversation_partner is None:
             if keys := [key for key, is_set in needs_partner.items() if is_set]:
@@ -291,6 +296,10 @@ class KeepBestConfig(Block):
     """Metric on the val split, such as ``lexical/meteor``. A metric name may be given instead of this block."""
     mode: Literal["max", "min"] = "max"
     """Whether higher (``max``) or lower (``min``) values are better."""
+    restore: bool = False
+    """Whether training ends with the model of that checkpoint, which ``model/`` and the last evaluations are of. The
+    model before training is kept, too, and returned to if no evaluation was better.
+    """
 
 
 class TrainEvaluationConfig(Block):
@@ -351,71 +360,60 @@ class WarmStartConfig(Block):
     max_samples: int | None = Field(default=None, ge=1)
     """Maximum number of training samples. Default: all."""
     keep_best: bool = False
-    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones."""
+    """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones. After
+    five epochs without a lower one, the warm start ends.
+    """
 
 
-GENERATION_OPTIONS = {
-    "vllm": ("gpu_memory_utilization", "tensor_parallel_size", "sleep"),
-    "vllm_server": ("url", "transfer_port", "timeout_s", "api_key_env", "ahead", "adapter_folder"),
-}
-"""Settings of ``generation`` that only one backend has, by backend."""
+class GenerationBackend(Block):
+    """A backend that generates replies, listed as ``generation backend`` in a ``catalog.yaml``, and its keys."""
 
-
-class GenerationConfig(Block):
-    backend: Literal["auto", "graph", "transformers", "vllm", "vllm_server"] = "auto"
+    build: ClassVar[str] = ""
+    """Function that returns what generates the replies of a policy instead of it, see
+    :class:`~rl4dialog.policies.base.ReplySource`, from policy, config and maximum length of prompt and reply, as
+    ``"module:name"``; empty if the policy does.
+    """
+    check: ClassVar[str] = ""
+    """Function that checks a config with this backend before anything is loaded, as ``"module:name"``."""
+    conditions: ClassVar[str] = ""
+    """Own conditions, as those of a :class:`RunConfig`."""
+    free: ClassVar[Sequence[str]] = ()
+    """Own keys that may change when a run is resumed."""
+    backend: Literal[tuple(all_ids()["generation backend"])] = "auto"  # type: ignore[valid-type]
     """Backend that generates replies: ``transformers`` calls the model, ``graph`` replays one CUDA graph per token.
-    ``auto`` is ``graph`` on a CUDA device where it is possible, else ``transformers``. ``vllm`` is vLLM in the process
-    of the run, ``vllm_server`` a server that was started before.
+    ``auto`` is ``graph`` on a CUDA device where it is possible, else ``transformers``.
     """
     gather_weights: bool = True
     """With FSDP: gather the whole model on every GPU while replies are generated. False gathers each layer for every
     token, which needs less memory and is much slower.
     """
-    gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
-    """``vllm`` only: fraction of GPU memory for its weights and cache."""
-    tensor_parallel_size: int = Field(default=1, ge=1)
-    """``vllm`` only: number of GPUs that the model is split across."""
-    sleep: bool = False
-    """``vllm`` only: release its GPU memory while the policy is trained."""
-    url: str | None = None
-    """``vllm_server`` only: address of the server, such as ``http://127.0.0.1:8000``."""
-    transfer_port: int = Field(default=0, ge=0, le=65535)
-    """``vllm_server`` only: port of the run at which the server reads weights. 0 is any free port."""
-    timeout_s: float = Field(default=600.0, gt=0)
-    """``vllm_server`` only: longest wait for an answer, and for a server that was lost to be back, in seconds."""
-    api_key_env: str | None = None
-    """``vllm_server`` only: environment variable with the server's API key."""
-    ahead: Literal[0, 1] = 0
-    """``vllm_server`` only: with 1, it writes the first replies of a rollout during the update before it. They are of
-    the weights before the update, so ``alg.args.importance_correction`` must be set.
-    """
-    adapter_folder: str | None = None
-    """``vllm_server`` with ``lora`` only: a folder of which run and server have the same path. Only the adapters are
-    sent, through it, to a server of the model below them.
-    """
 
     @property
-    def has_vllm(self) -> bool:
-        """Whether vLLM generates the replies."""
-        return self.backend in ("vllm", "vllm_server")
+    def chosen(self) -> type[GenerationBackend]:
+        return generation_backends()[self.backend]
+
+    @classmethod
+    def own_keys(cls) -> list[str]:
+        return [name for name in cls.model_fields if name not in GenerationBackend.model_fields]
 
     def options(self) -> dict[str, Any]:
         """The settings of this backend."""
-        names = GENERATION_OPTIONS.get(self.backend, ())
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in self.chosen.own_keys()}
 
     @model_validator(mode="after")
-    def _options_fit_backend(self) -> GenerationConfig:
+    def _options_fit_backend(self) -> Self:
         fields = type(self).model_fields
-        for backend, names in GENERATION_OPTIONS.items():
-            given = [name for name in names if getattr(self, name) != fields[name].default]
-            if self.backend != backend and given:
-                raise ValueError(f"{', '.join(given)} has a meaning only with backend: {backend}")
-        if self.backend == "vllm_server" and not is_http_address(self.url or ""):
-            raise ValueError("url must be the server's address with backend: vllm_server, as http://127.0.0.1:8000")
-        if self.url and has_credentials(self.url):
-            raise ValueError("url must not contain credentials; set api_key_env instead")
+        for id, backend in generation_backends().items():
+            given = [name for name in backend.own_keys() if getattr(self, name) != fields[name].default]
+            if self.backend != id and given:
+                raise ValueError(f"{', '.join(given)} has a meaning only with backend: {id}")
         return self
+
+
+@functools.cache
+def generation_backends() -> dict[str, type[GenerationBackend]]:
+    """All backends, by id."""
+    return {id: import_object(entry) for id, entry in all_ids()["generation backend"].items()}
 
 
 class LoggingConfig(Block):
@@ -487,7 +485,9 @@ class RunConfig(OfAKind):
     conditions: ClassVar[str] = ""
     """Function that returns own rows of ``training.building.conditions`` and what they read, as ``"module:name"``."""
     checks: ClassVar[Sequence[str]] = ()
-    """Own checks of the doctor, as ``"module:name"``."""
+    """Own checks of a run before its start, as ``"module:name"``: functions of the
+    :class:`~rl4dialog.training.assembly.Assembly` that return a :class:`~rl4dialog.training.findings.Finding`.
+    """
     not_logged: ClassVar[Sequence[str]] = ()
     """Keys of ``logging`` without a meaning for this kind."""
     alg: AlgConfig

@@ -40,6 +40,8 @@ class Feature:
         ids: Components by kind and id, as in ``catalog.yaml``.
         needs: Names of the features that it imports.
         commands: Module of its commands, whose texts are in a file of the same name with ``.yaml``.
+        callbacks: What makes a :class:`~rl4dialog.training.callbacks.base.FeatureCallback` for every run that trains a
+            policy, called with its trainee and its run folder.
         moved: New names of its modules, by earlier ones that can still be imported.
         configs: Its folders and files in ``task_configs/``.
         recommended: Of its configs, those to start from, by what for.
@@ -50,6 +52,7 @@ class Feature:
     ids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     needs: Sequence[str] = ()
     commands: str | None = None
+    callbacks: Sequence[str] = ()
     moved: Mapping[str, str] = field(default_factory=dict)
     configs: Sequence[str] = ()
     recommended: Mapping[str, str] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rl4dialog.core.config_blocks import generation_backends
 from rl4dialog.core.errors import RL4DialogError, RunFolderError
 from rl4dialog.core.files import CONFIG_FILE, read_or_nothing
 from rl4dialog.core.yaml_loader import load_yaml
@@ -43,6 +44,11 @@ def current_config(content: Mapping[str, Any], run: Path) -> dict[str, Any]:
     config, number = _without_number(content, run)
     if number < 2 and isinstance(env := config.get("env"), Mapping):  # had no effect on what is trained
         config["env"] = {key: value for key, value in env.items() if key not in _GONE}
+    if isinstance(generation := config.get("generation"), Mapping):
+        # It was written with the keys of every backend. Those of a backend that is missing here had their defaults,
+        # unless it is the run's own, which is refused by its id.
+        known = {key for backend in generation_backends().values() for key in backend.model_fields}
+        config["generation"] = {key: value for key, value in generation.items() if key in known}
     return config
 
 

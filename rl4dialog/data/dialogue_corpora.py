@@ -1,26 +1,21 @@
-"""Published dialogues: DailyDialog, and the role-playing of CRD3.
+"""DailyDialog: everyday conversations, with an act and an emotion for every utterance.
 
-DailyDialog: everyday conversations, with an act and an emotion for every utterance. Reads the files of the original
-release, or a hub dataset with the columns ``dialog``, ``act`` and ``emotion``. Whitespace around utterances is
-stripped, so that both give the same prompts. Topics are not read. Source: Li et al. 2017, "DailyDialog: A Manually
-Labelled Multi-turn Dialogue Dataset"; prompts as in RL4LMs.
+Reads the files of the original release, or a hub dataset with the columns ``dialog``, ``act`` and ``emotion``.
+Whitespace around utterances is stripped, so that both give the same prompts. Topics are not read. Source: Li et al.
+2017, "DailyDialog: A Manually Labelled Multi-turn Dialogue Dataset"; prompts as in RL4LMs.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from rl4dialog.core.arguments import Count, parsed
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Dialogue, Sample, Turn
+from rl4dialog.core.types import Dialogue, Turn
 from rl4dialog.data.dialogue_format import (
     EOU_TOKEN,
     DialogueFormat,
@@ -32,17 +27,12 @@ from rl4dialog.data.dialogue_format import (
 from rl4dialog.data.labels import ACTS, EMOTIONS
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
 from rl4dialog.data.rows import (
-    FilePath,
-    TypedRow,
-    decode_lines,
     expand_path,
     is_count,
-    parse_json,
     read_lines,
     read_zip_lines,
-    walk_files,
 )
-from rl4dialog.data.splits import drawn_rows, find_prepared, hub_file, hub_rows, offline_hint
+from rl4dialog.data.splits import drawn_rows, find_prepared, hub_rows
 
 DAILY_DIALOG_ID = "li2017dailydialog/daily_dialog"
 
@@ -107,7 +97,13 @@ def load_dialogues(
     if path is None and dataset_id == DAILY_DIALOG_ID:
         path = find_prepared("daily_dialog")
     if path is None:
-        return _load_from_hub(split, dataset_id)
+        files = (
+            "the folder of the original release's files, or put them into the cache: rl4dialog prepare daily_dialog "
+            "--path FOLDER"
+        )
+        columns, found = ("dialog", "act", "emotion"), enumerate(hub_rows(split, dataset_id, files))
+        labelled = ((f"{split}_{i}", f"row {i}", [[*row[column]] for column in columns]) for i, row in found)
+        return _dialogues(labelled, dataset_id)
     folder, name = expand_path(path), hub_split(split)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder, such as one with DailyDialog's train.zip, validation.zip, test.zip")
@@ -117,25 +113,13 @@ def load_dialogues(
         lines = [read_zip_lines(place, file) if place.is_file() else read_lines(place / file) for file in names]
         return _parse_rows(split, [(f"{place}/{file}", found) for file, found in zip(names, lines, strict=True)])
     if not any(places.values()) and all((folder / file).is_file() for file in _FLAT_FILES):
-        files = [(f"{folder}/{file}", read_lines(folder / file)) for file in _FLAT_FILES]
-        rows = drawn_rows(len(files[0][1]), split, ("val", "test"), _HELD_OUT_SHARE, _FLAT_SPLIT_SEED)
-        return _parse_rows(split, files, rows)
+        flat = [(f"{folder}/{file}", read_lines(folder / file)) for file in _FLAT_FILES]
+        rows = drawn_rows(len(flat[0][1]), split, ("val", "test"), _HELD_OUT_SHARE, _FLAT_SPLIT_SEED)
+        return _parse_rows(split, flat, rows)
     raise DataError(
         f"{folder} contains no DailyDialog files of split {name!r}: tried {name}.zip, "
         f"{', '.join(_split_file_names(name))} (also in a folder {name}), and {', '.join(_FLAT_FILES)}"
     )
-
-
-def _load_from_hub(split: str, dataset_id: str) -> list[Dialogue]:
-    files = (
-        "the folder of the original release's files, or put them into the cache: rl4dialog prepare daily_dialog --path "
-        "FOLDER"
-    )
-    rows = (
-        (f"{split}_{index}", f"row {index}", [[*row[column]] for column in ("dialog", "act", "emotion")])
-        for index, row in enumerate(hub_rows(split, dataset_id, files))
-    )
-    return _dialogues(rows, dataset_id)
 
 
 def _split_file_names(split: str) -> tuple[str, str, str]:
@@ -201,101 +185,3 @@ def _dialogues(found: Iterable[_Labelled], source: str) -> list[Dialogue]:
         what = "dialogue(s) with unequal numbers of utterances and labels"
         _logger.warning("%s: skipped %d %s: %s", source, len(skipped), what, some)
     return dialogues
-
-
-# CRD3: the next turns of players in Critical Role's Dungeons and Dragons sessions.
-#
-# Reads the original repository (folder or zip), or its aligned data from the hub, in which every episode is cut into
-# overlapping pieces; they are joined here. The rows of the hub dataset itself do not separate episodes. License: CC
-# BY-SA 4.0. Source: Rameshkumar and Bailey 2020, "Storytelling with Dialogue: A Critical Role Dungeons and Dragons
-# Dataset"; prompts as in RL4LMs.
-CRD3_ID = "microsoft/crd3"
-_CRD3_FILE = "data/aligned data.zip"
-
-# The repository contains a frozen second copy in its folder baseline.
-_SPLIT_LIST = r"(?<!baseline/data/)aligned data/{split}_files$"
-_CLEANED = re.compile(r"(?<!baseline/data/)cleaned data/([^/_]+)\.json$")
-_ALIGNED = re.compile(r"(?<!baseline/data/)aligned data/c=2/([^/_]+)_[^/]*\.json$")
-
-# Speaker and text.
-Line = tuple[str, str]
-
-
-class CRD3(TextGenPool):
-    """Table-top role-playing among friends (CRD3): the next turn of a transcript from the previous turns.
-
-    Args:
-        max_context_size: Maximum number of turns in a prompt.
-        path: The repository's folder or zip; by default the hub dataset is loaded.
-        dataset_id: Hub dataset with the file ``data/aligned data.zip``, to use without ``path``.
-    """
-
-    @classmethod
-    def prepare(
-        cls,
-        split: str,
-        max_context_size: Count = 5,
-        path: FilePath | None = None,
-        max_size: Count | None = None,
-        dataset_id: str = CRD3_ID,
-    ) -> CRD3:
-        """Load one split: one sample for each turn with at least two earlier turns in its episode.
-
-        Prompts have lines ``NAME: TEXT`` and end with the next speaker's name. Meta data: ``history`` and ``speaker``.
-        """
-        check_split(split)
-        hint = offline_hint("the folder or zip of CRD3's repository")
-        place = hub_file(dataset_id, _CRD3_FILE, hint) if path is None else expand_path(path)
-        samples = _samples(split, load_episodes(split, place), max_context_size)
-        return cls(limit_samples(samples, max_size, "crd3", split, str(path or dataset_id)))
-
-
-class _CrdTurn(TypedRow):
-    NAMES: Annotated[list[str], Field(min_length=1)]
-    UTTERANCES: list[str]
-    NUMBER: int | None = None
-
-
-class _Piece(TypedRow):
-    TURNS: list[_CrdTurn]
-
-
-def load_episodes(split: str, place: Path) -> dict[str, list[Line]]:
-    """Turns of each episode of a split, in the order of its list, from the repository's folder or a zip of it."""
-    split_list = re.compile(_SPLIT_LIST.format(split=split))
-    names: list[str] = []
-    for file, data in walk_files(place, lambda name: split_list.search(name) is not None):
-        names = [line.strip() for line in decode_lines(data, file) if line.strip()]
-    if not names:
-        raise DataError(f"{place} has no file 'aligned data/{split}_files' with the episodes of split {split!r}")
-
-    def episode_of(pattern: re.Pattern[str], file: str) -> str | None:
-        match = pattern.search(file)
-        return match[1] if match is not None and match[1] in names else None
-
-    # Cleaned data has one file per episode, an object, and is preferred. Aligned data has lists of pieces.
-    for pattern in (_CLEANED, _ALIGNED):
-        turns: dict[str, dict[int, Line]] = {}
-        for file, data in walk_files(place, functools.partial(episode_of, pattern)):
-            episode = turns.setdefault(episode_of(pattern, file) or "", {})
-            content = parse_json("\n".join(decode_lines(data, file)), file)
-            for piece in content if isinstance(content, list) else [content]:
-                for turn in parsed(_Piece, piece, file).TURNS:
-                    number = len(episode) if turn.NUMBER is None else turn.NUMBER
-                    episode[number] = (turn.NAMES[0], " ".join(turn.UTTERANCES))
-        if turns:
-            if missing := [name for name in names if name not in turns]:
-                lacking = ", ".join(missing)
-                _logger.warning("%s lacks %d episode(s) of split %r: %s", place, len(missing), split, lacking)
-            return {name: [turns[name][number] for number in sorted(turns[name])] for name in names if name in turns}
-    raise DataError(f"{place} has no episodes: tried 'cleaned data/*.json' and 'aligned data/c=2/*.json'")
-
-
-def _samples(split: str, episodes: dict[str, list[Line]], context_size: int) -> Iterator[Sample]:
-    for episode_index, lines in enumerate(episodes.values()):
-        for turn in range(2, len(lines)):
-            context = lines[max(0, turn - context_size) : turn]
-            speaker, reply = lines[turn]
-            prompt = "\n".join([*(f"{name}: {text}" for name, text in context), f"{speaker}: "])
-            meta_data = {"history": [text for _, text in context], "speaker": speaker}
-            yield Sample(f"{split}_ep_{episode_index}_turn_{turn}", prompt, [reply], meta_data)

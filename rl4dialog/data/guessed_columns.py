@@ -56,6 +56,8 @@ class Table:
     ratings: str = ""  # a column of them, with its values
     has_rewards: bool = False
     form: Mapping[str, str] = field(default_factory=dict)  # encoding and delimiter, if they are not usual
+    goal: str | None = None  # column of what the partner wants
+    people: str | None = None  # column that names people
 
     @property
     def has_replies(self) -> bool:
@@ -64,6 +66,11 @@ class Table:
     @property
     def n_prompt_words(self) -> int:
         return _long([_n_words(example.text) for _, example in self.examples])
+
+    @property
+    def n_partner_words(self) -> int:
+        said = (one for _, example in self.examples for one in example.messages if one["role"] == "user")
+        return _long([_n_words(one["content"]) for one in said])
 
     @property
     def n_reply_words(self) -> int | None:
@@ -131,7 +138,14 @@ def read_table(
         next(ratings, ""),
         has_rewards,
         form,
+        _with_word(unused, _NAMES["goals"]),
+        _with_word([name for name in unused if _are_people(cells[name])], _NAMES["people"]),
     )
+
+
+def _are_people(cells: Sequence[Any]) -> bool:
+    """Whether cells can be names or numbers of people, who have several conversations."""
+    return not any(isinstance(cell, list | Mapping) for cell in cells) and 3 <= len({*map(str, cells)}) < len(cells)
 
 
 def _dialogues(rows: Sequence[Row], cells: Cells) -> dict[str, Any] | None:

@@ -277,7 +277,13 @@ class FeedbackPool(TextGenPool):
         context_size = self.dialogue_format.context_size
         if not self._feedback:
             raise DataError(f"{self._source}: with held_out_share 0, there are no judgements to evaluate on; use 0.25")
-        _warn_of_positions(self._feedback, self._source)
+        # Always the same side may say more about the page than about the replies.
+        choices = [each.chosen for each in self._feedback if each.chosen is not None]
+        if len(choices) >= 10 and len(set(choices)) == 1:
+            what = (
+                f"in all {len(choices)} preferences of a split, the {('first', 'second')[choices[0]]} reply was chosen"
+            )
+            _logger.warning("%s: %s", self._source, what)
         samples = [_judgement(each, context_size, self._start_utterances) for each in self._feedback]
         pool = JudgedTexts(samples)  # type: ignore[abstract]
         pool.context_size = context_size
@@ -322,11 +328,3 @@ def _judgement(feedback: Feedback, context_size: int | None, start_utterances: i
         assert feedback.rating is not None
         about = {RATING: (feedback.rating - _SCALE[0]) / (_SCALE[1] - _SCALE[0])}
     return _judged(dialogue, context_size, conversation_of(feedback, start_utterances), about)
-
-
-def _warn_of_positions(feedback: Iterable[Feedback], source: str) -> None:
-    """Warn if always the same side was chosen, which may say more about the page than about the replies."""
-    choices = [each.chosen for each in feedback if each.chosen is not None]
-    if len(choices) >= 10 and len(set(choices)) == 1:
-        side = ("first", "second")[choices[0]]
-        _logger.warning("%s: in all %d preferences of a split, the %s reply was chosen", source, len(choices), side)

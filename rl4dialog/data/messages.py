@@ -180,6 +180,14 @@ def dialogue_replies(
         yield number, before, said[number].text
 
 
+def dialogue_messages(row: Row, column: str | Sequence[str], keys: Mapping[str, Any]) -> list[Message]:
+    """Read a column of utterances as the messages of a whole dialogue; without speakers, the user begins."""
+    said = _read_dialogue(row, column, keys)
+    if said[0].speaker is not None:
+        return _as_messages(row, column, said, keys["agent"])
+    return [{"role": _SIDES[i % 2], "content": one.text} for i, one in enumerate(said)]
+
+
 def reply_numbers(messages: Sequence[Message]) -> list[int]:
     """Numbers of the assistant's messages after the first message of the conversation."""
     begin = n_instructions(messages)

@@ -43,6 +43,11 @@ class TextGenPool:
         held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
         split_seed: Random seed of this sampling.
         index_file: Instead, by split, a JSON file with a list of the numbers of its rows in the file, from 0.
+        learn: Side of logged dialogues that is learned: ``agent``, or ``partner`` for a simulated user, each
+            conversation from its first utterance to its last.
+        goal: Column with what the partner wants, which is in the meta data, and begins the prompts of the partner.
+        people: Whose conversations are used, such as ``{by: user, groups: 4, only: [0]}``: the column, or columns, that
+            name people; into how many groups without common people they are divided; and which of these are used.
     """
 
     # Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens. References do not contain it.
@@ -104,6 +109,11 @@ class TextGenPool:
         """
         raise NotImplementedError
 
+    @classmethod
+    def note_on(cls, args: Mapping[str, Any]) -> str:
+        """What a user should know of the arguments of :meth:`prepare`, such as that one has no effect; or nothing."""
+        return ""
+
     def __len__(self) -> int:
         return len(self._samples)
 
@@ -134,10 +144,7 @@ class TextGenPool:
                 yield replace(found, turns=(*found.turns, *later), ended_by=None, prompt=prompt)
 
     def prompted_conversations(self) -> Iterator[Dialogue]:
-        """Yield the :meth:`conversations` with their prompts, in the format of the pool.
-
-        If the partner spoke first, what it said is given.
-        """
+        """Yield the :meth:`conversations` with prompts in the pool's format; what the partner says first is given."""
         return map(self._prompted, self.conversations())
 
     def _prompted(self, dialogue: Dialogue) -> Dialogue:
@@ -169,6 +176,19 @@ class TextGenPool:
             parts.append(part)
             start = end
         return parts
+
+
+class RewrittenPool(TextGenPool):
+    """The samples of another pool, each rewritten. Its conversations stay as they are."""
+
+    def __init__(self, pool: TextGenPool, rewrite: Callable[[Sample], Sample]) -> None:
+        super().__init__([rewrite(sample) for sample, _ in pool], [weight for _, weight in pool])
+        self.end_of_turn, self.dialogue_format = pool.end_of_turn, pool.dialogue_format
+        self.players, self.has_rewards, self.source_key = pool.players, pool.has_rewards, pool.source_key
+        self._pool, self.repeats_prompts = pool, pool.repeats_prompts
+
+    def prompted_conversations(self) -> Iterator[Dialogue]:
+        return self._pool.prompted_conversations()
 
 
 def check_split(split: str) -> None:

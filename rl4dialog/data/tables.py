@@ -11,6 +11,7 @@ import itertools
 import math
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -21,9 +22,18 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, n_instructions
-from rl4dialog.data.messages import NoReply, Notes, dialogue_replies, log_notes, prompt_messages, render_messages
+from rl4dialog.data.messages import (
+    NoReply,
+    Notes,
+    dialogue_messages,
+    dialogue_replies,
+    log_notes,
+    prompt_messages,
+    render_messages,
+)
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import FilePath, Row, expand_path, is_blank, is_empty, report_unread
+from rl4dialog.data.sides import Learned, People, Sides
 from rl4dialog.data.splits import (
     DRAW_HINT,
     Copies,
@@ -70,6 +80,7 @@ class Columns(TypedDict, total=False):
     agent: str | None
 
 
+Template = list[tuple[str, str | None]]
 _OF_UTTERANCES = ("speaker", "text", "agent")
 _DEFAULTS: Columns = {
     **dict.fromkeys(  # type: ignore[typeddict-item]
@@ -110,27 +121,31 @@ class _TablePool(TextGenPool):
         max_size: int | None,
         dialogue_format: DialogueFormat | None,
         split_by: str | None,
+        sides: Sides,
+        split_seed: int,
     ) -> Self:
         chosen, template = columns_of(columns), None if prompt_template is None else _parts(prompt_template)
-        if dialogue_format is not None and "history" in chosen["meta_data"]:
-            raise DataError("columns.meta_data: 'history' is reserved for the prompt's utterances; rename the column")
-        if chosen["dialogue"] is not None and template is not None:
-            raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
-        if chosen["system"] is not None and dialogue_format is None:
-            raise DataError("columns.system is a message, which needs format: eou or chat_template")
+        _check_columns(chosen, template, dialogue_format)
 
         def said(row: Row) -> Said:
             if _empty(row, chosen, template, cls.id == "csv"):
                 return Said("", "", [])
+            if sides.learn == "partner" and sides.people is not None:
+                return sides.person_of(row)
             found = [*_examples(row, chosen, template, dialogue_format, Notes())]
             prompts = [example.text for example in found]
             text = f"{prompts[-1]} {found[-1].references[0]}" if chosen["dialogue"] else prompts[0]
+            if split_by is None and sides.people is not None:
+                return sides.person_of(row)._replace(text=text, prompts=prompts)
             return Said(text if split_by is None else row.text(split_by), text, prompts)
 
         copies, notes, places = Copies(said), Notes(), dict[str, str]()
         if chosen["conversation"] is not None:
-            copies.whole = functools.partial(whole_dialogues, columns=chosen)
+            copies.whole = functools.partial(whole_dialogues, columns=chosen, anywhere=sides.columns)
             chosen = {**chosen, "dialogue": chosen["text"]}
+        if sides.people is not None:
+            whole = copies.whole
+            copies.whole = lambda rows: sides.chosen([*whole(rows)].copy, split_seed)
         rows = draw(copies=copies)()
 
         def samples() -> Iterator[tuple[tuple[Sample, float], str]]:
@@ -140,18 +155,54 @@ class _TablePool(TextGenPool):
                 if own is not None and (first := places.setdefault(row.text(own), row.place)) != row.place:
                     raise row.error(f"column {own!r} has the same id, {shown(id)}, as {first}")
                 weight = 1.0 if chosen["weight"] is None else _weight(row, chosen["weight"])
-                meta_data, prompt = {name: row[name] for name in chosen["meta_data"]}, each.text
+                meta_data, prompt = {name: row[name] for name in chosen["meta_data"]} | sides.goal_of(row), each.text
                 if dialogue_format is not None:
                     prompt, meta_data["history"] = render_messages(each.messages, row, dialogue_format, each.system)
                 id = id if each.number is None else f"{id}_{each.number}"
                 yield (Sample(id, prompt, each.references, meta_data), weight), each.text
 
-        kept = copies.kept([*itertools.islice(samples(), max_size)], notes)
+        if sides.learn == "partner":
+            if dialogue_format is None or chosen["dialogue"] is None:
+                raise DataError("learn: partner needs dialogues: set columns.dialogue or conversation, and format")
+            dialogue_format = replace(dialogue_format, context_size=None, in_conversation=True)
+            of_partner = sides.samples(_dialogues(rows, chosen, notes), dialogue_format, split, notes, max_size)
+            kept = [(sample, 1.0) for sample in of_partner]
+        else:
+            kept = copies.kept([*itertools.islice(samples(), max_size)], notes)
         log_notes(notes, f"{source}, {split}")
         found = limit_samples((sample for sample, _ in kept), max_size, cls.id, split, source)
         pool = cls(found, [weight for _, weight in kept], dialogue_format)
         pool.notes, pool.copies = notes, copies.report
         return pool
+
+
+def _check_columns(columns: Columns, template: Template | None, dialogue_format: DialogueFormat | None) -> None:
+    if dialogue_format is not None and "history" in columns["meta_data"]:
+        raise DataError("columns.meta_data: 'history' is reserved for the prompt's utterances; rename the column")
+    if columns["dialogue"] is not None and template is not None:
+        raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
+    if columns["system"] is not None and dialogue_format is None:
+        raise DataError("columns.system is a message, which needs format: eou or chat_template")
+
+
+def _dialogues(
+    rows: Iterable[Row], columns: Columns, notes: Notes
+) -> Iterator[tuple[str | int, list[Message], bool, dict[str, Any], Row]]:
+    """Id, messages, whether they have an end, meta data and row of each dialogue."""
+    dialogue, own = columns["dialogue"], columns["id"]
+    assert dialogue is not None
+    for number, row in enumerate(rows):
+        if empty := _empty(row, columns, None, blanks=True):
+            notes[f"rows without {empty}, left out"] += 1
+            continue
+        messages = dialogue_messages(row, dialogue, columns)
+        yield (
+            number if own is None else row[own],
+            messages,
+            True,
+            {name: row[name] for name in columns["meta_data"]},
+            row,
+        )
 
 
 def columns_of(columns: Columns | None) -> Columns:
@@ -192,6 +243,8 @@ class HFDataset(_TablePool):
         format: FormatName | None = None,
         context_size: Count | None = None,
         split_by: str | None = None,
+        learn: Learned = "agent",
+        goal: str | None = None,
         render_chat: RenderChat | None = None,
     ) -> HFDataset:
         dialogue_format = _format(format, context_size, render_chat)
@@ -199,8 +252,8 @@ class HFDataset(_TablePool):
         numbers = {chosen["id"] or "", chosen["weight"] or "", *chosen["meta_data"]}
         where = (split, dataset_id, path, name, revision, splits, held_out_share, split_seed)
         draw = functools.partial(dataset_split, *where, numbers=numbers)
-        source = str(path or dataset_id)
-        return cls._of_rows(draw, split, source, columns, prompt_template, max_size, dialogue_format, split_by)
+        of_columns = columns, prompt_template, max_size, dialogue_format, split_by, Sides(learn, goal), split_seed
+        return cls._of_rows(draw, split, str(path or dataset_id), *of_columns)
 
 
 class Jsonl(_TablePool):
@@ -226,12 +279,17 @@ class Jsonl(_TablePool):
         format: FormatName | None = None,
         context_size: Count | None = None,
         split_by: str | None = None,
+        learn: Learned = "agent",
+        goal: str | None = None,
+        people: People | None = None,
         render_chat: RenderChat | None = None,
     ) -> Jsonl:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".jsonl", ".json", ".parquet"))
+        (sides := Sides(learn, goal, people, held_out_share is not None)).check(readers)
         draw = functools.partial(split_reader, split, readers, str(path), held_out_share, split_seed)
-        return cls._of_rows(draw, split, str(path), columns, prompt_template, max_size, dialogue_format, split_by)
+        of_columns = columns, prompt_template, max_size, dialogue_format, split_by, sides, split_seed
+        return cls._of_rows(draw, split, str(path), *of_columns)
 
 
 class Csv(_TablePool):
@@ -261,12 +319,17 @@ class Csv(_TablePool):
         format: FormatName | None = None,
         context_size: Count | None = None,
         split_by: str | None = None,
+        learn: Learned = "agent",
+        goal: str | None = None,
+        people: People | None = None,
         render_chat: RenderChat | None = None,
     ) -> Csv:
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
+        (sides := Sides(learn, goal, people, held_out_share is not None)).check(readers)
         draw = functools.partial(split_reader, split, readers, str(path), held_out_share, split_seed)
-        return cls._of_rows(draw, split, str(path), columns, prompt_template, max_size, dialogue_format, split_by)
+        of_columns = columns, prompt_template, max_size, dialogue_format, split_by, sides, split_seed
+        return cls._of_rows(draw, split, str(path), *of_columns)
 
 
 def dataset_split(
@@ -326,9 +389,6 @@ class Example(NamedTuple):
     references: list[str]
     system: str | None
     number: int | None = None  # of the reply in its dialogue
-
-
-Template = list[tuple[str, str | None]]
 
 
 def examples_of(
@@ -401,10 +461,11 @@ def _empty(row: Row, columns: Columns, template: Template | None, blanks: bool) 
     return f"a reply in {replies!r}" if replies is not None and lacks(replies) else ""
 
 
-def whole_dialogues(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
+def whole_dialogues(rows: Iterable[Row], columns: Columns, anywhere: Sequence[str] = ()) -> Iterator[Row]:
     """One row for each dialogue of rows with one utterance each, in the place of their texts.
 
-    Successive utterances of one speaker are joined, and empty ones left out. Other columns are those of the first row.
+    Successive utterances of one speaker are joined, and empty ones left out. Other columns are those of the first row;
+    some can be `anywhere`, in the first row that has them.
     """
     own, text, speaker, order = (columns[name] for name in ("conversation", "text", "speaker", "order"))
     if own is None or text is None:
@@ -424,7 +485,8 @@ def whole_dialogues(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
                 said[-1][text] += f"\n{row.text(text)}"
             else:
                 said.append({text: row.text(text), **({} if speaker is None else {speaker: row[speaker]})})
-        first = Row({**of_dialogue[0].values, text: said}, of_dialogue[0].place)
+        found = {name: next((r[name] for r in of_dialogue if not is_blank(r.get(name))), None) for name in anywhere}
+        first = Row({**of_dialogue[0].values, **found, text: said}, of_dialogue[0].place)
         for name in (own, speaker, order):
             first.unread.pop(name or "", None)
         yield first

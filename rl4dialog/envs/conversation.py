@@ -12,12 +12,14 @@ import regex
 
 from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError, raised
 from rl4dialog.core.partner_replies import checked_outcome, checked_reply
-from rl4dialog.core.protocols import Partner
+from rl4dialog.core.protocols import Partner, Toolbox
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.time_limit import matched
 from rl4dialog.core.types import (
     AGENT,
     LABELS,
     PARTNER,
+    TOOL,
     Dialogue,
     EndedBy,
     Frame,
@@ -66,8 +68,7 @@ class ConversationRules:
         shown = text
         for pattern in self.end_when.get("partner", ()):
             shown = _matched(regex.sub, pattern, shown, lambda match: " " if match[0] else "")
-        for markup in frame.markup:
-            shown = shown.replace(markup, " ")
+        shown = frame.bare(shown)
         if shown != text:
             shown, ids = shown.strip(), None
         limit = self.max_partner_length
@@ -93,6 +94,7 @@ class Conversation:
     references: list[str]  # reference replies to the last utterance
     meta_info: dict[str, Any]  # the sample's meta_data, with history and labels of the present turn
     n_turns: int  # number of completed turns
+    partner_name: str = ""  # if there are several
 
     def __init__(
         self,
@@ -102,8 +104,9 @@ class Conversation:
         truncation_side: str = "left",
         frame: Frame | None = None,
         partner: Partner | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
-        self.rules, self.partner = rules, partner
+        self.rules, self.partner, self.toolbox = rules, partner, toolbox
         self.frame = frame or Frame.plain(end_of_turn.marker)
         self._end_of_turn, self._tokenizer = end_of_turn, end_of_turn.tokenizer
         self._max_prompt_length, self._truncation_side = max_prompt_length, truncation_side
@@ -119,6 +122,8 @@ class Conversation:
         self.n_turns, self._n_given = 0, 0
         self._turns: list[Turn] = []
         self._outcome: dict[str, float] = {}
+        if self.toolbox is not None:
+            self.toolbox.reset(self.meta_info, seed)
         if self.partner is not None:
             self._guarded("failed to begin with", lambda partner: partner.reset(self.meta_info, seed))
             if self.rules.first_speaker == "partner":
@@ -157,24 +162,40 @@ class Conversation:
             self._n_given = len(given)
             self._see(with_turns(prompt, self._end_of_turn.marker))
         elif first == "agent":
-            self._see(self._agents_opening())
+            own = self._own_prompt()
+            if own.agent_opening is None:
+                raise DataError(
+                    "env.args.first_speaker is agent, but the chat template rejects a conversation that the assistant "
+                    "starts; use partner or sample"
+                )
+            self._see(own.restarted(own.agent_opening))
             self._follow(PartnerReply())  # references and labels of the sample are of a reply to its utterances
         elif self.partner is not None:
             self.hear_opening(self._guarded("failed on", lambda partner: partner.open()))
 
     def expect(self, said: str) -> None:
         """Let the partner prepare its answer to an utterance of the agent, without waiting for it."""
-        if self.partner is not None:
-            self.partner.expect([*self.texts, said])
+        if self.partner is not None and not (self.toolbox is not None and self.toolbox.takes(said)):
+            self.partner.expect(self.for_partner(said))
+
+    def called(self, said: str, is_cut: bool = False) -> PartnerReply | None:
+        """Return a tool's answer if an utterance of the agent is a call; the partner is then not asked."""
+        if self.toolbox is None or not self.toolbox.takes(said):
+            return None
+        reply = self.toolbox.answer(said, is_cut)
+        return replace(reply, text=(self.toolbox.frame or self.frame).bare(reply.text or ""))
 
     def ask(self, said: str) -> PartnerReply:
         """Return the partner's answer to an utterance of the agent; an empty one if there is no partner."""
         if self.partner is None:
             return PartnerReply()
-        return self.heard(self._guarded("failed on", lambda partner: partner.reply([*self.texts, said])))
+        history = self.for_partner(said)
+        return self.heard(self._guarded("failed on", lambda partner: partner.reply(history)))
 
     def heard(self, answer: Any) -> PartnerReply:
         """Check what a partner said, remove markup and the sign of the end, and cut it at the length limit."""
+        if isinstance(answer, PartnerReply) and answer.call is not None:
+            return answer
         reply = checked_reply(answer, self._partners_name)
         if reply.failed is not None:
             raise PartnerError(f"partner {self._partners_name!r} failed on sample {self.sample.id!r}: {reply.failed}")
@@ -215,14 +236,17 @@ class Conversation:
         if self.partner is not None:
             outcome = self._guarded("failed to report the outcome of", lambda partner: partner.outcome())
             self._outcome = checked_outcome(outcome, self._partners_name)
-        self._turns.append(Turn(own_text, AGENT, paid=reply.reward, truncated=not ended, spoken=reply.heard))
+        if self.toolbox is not None:
+            self._outcome = {**self._outcome, **self.toolbox.outcome()}
+        paid, heard, call = reply.reward, reply.heard, reply.call
+        self._turns.append(Turn(own_text, AGENT, paid=paid, truncated=not ended, spoken=heard, call=call))
         if reply.text:
-            self._turns.append(Turn(reply.text, PARTNER, spoken=reply.spoken))
+            self._turns.append(Turn(reply.text, PARTNER if call is None else TOOL, spoken=reply.spoken))
         self.n_turns += 1
         is_last = self.n_turns >= self.rules.max_turns
         # A partner with nothing more to say does not end a conversation whose turns are over anyway.
         if reply.leaves and not (is_last and reply.text is None):
-            return "partner"
+            return "partner" if call is None else "agent"
         if self.rules.ends("agent", own_text):
             return "agent"
         if not is_last:
@@ -231,19 +255,29 @@ class Conversation:
 
     def go_on(self, own_ids: Sequence[int], own_text: str, reply: PartnerReply) -> None:
         """Show a completed turn to the agent, for its next utterance."""
-        self.history.go_on(own_ids, own_text, reply.text or "", self._end_of_turn, reply.ids)
+        of_tool = self.toolbox.frame if self.toolbox is not None and reply.call is not None else None
+        self.history.go_on(own_ids, own_text, reply.text or "", self._end_of_turn, reply.ids, of_tool)
         self._follow(reply)
 
     def dialogue(self, ended_by: EndedBy | None = None) -> Dialogue:
         """The conversation so far."""
         meta_data, turns = self.sample.meta_data or {}, tuple(self._turns)
         failures = tuple(self.partner.failures()) if ended_by is not None and self.partner is not None else ()
-        return Dialogue(self.sample.id, turns, None, meta_data, self._n_given, self._outcome, ended_by, failures)
+        about = self._outcome, ended_by, failures, self.partner_name
+        return Dialogue(self.sample.id, turns, None, meta_data, self._n_given, *about)
 
     @property
     def texts(self) -> list[str]:
         """All utterances so far."""
         return [turn.text for turn in self._turns]
+
+    @property
+    def said_by_partner(self) -> list[str]:
+        return [turn.text for turn in self._turns if turn.speaker == PARTNER]
+
+    def for_partner(self, said: str) -> list[str]:
+        """All utterances that the partner hears: those so far and the agent's next one, without calls of tools."""
+        return [turn.text for turn in self._turns if turn.call is None and turn.speaker != TOOL] + [said]
 
     def _see(self, prompt: str) -> None:
         side, limit = self._truncation_side, self._max_prompt_length
@@ -255,15 +289,6 @@ class Conversation:
         self.references = list(info.get("references", []))
         kept = {name: value for name, value in given.items() if name not in LABELS}
         self.meta_info = {**kept, **info.get("labels", {}), "history": self.texts}
-
-    def _agents_opening(self) -> Prompt:
-        prompt = self._own_prompt()
-        if prompt.agent_opening is None:
-            raise DataError(
-                "env.args.first_speaker is agent, but the chat template rejects a conversation that the assistant "
-                "starts; use partner or sample"
-            )
-        return prompt.restarted(prompt.agent_opening)
 
     def _own_prompt(self) -> Prompt:
         """The sample's prompt, of which a conversation without the sample's utterances keeps the opening."""
@@ -277,7 +302,7 @@ class Conversation:
 
     @property
     def _partners_name(self) -> str:
-        return "outside" if self.partner is None else type(self.partner).__name__
+        return self.partner_name or ("outside" if self.partner is None else type(self.partner).__name__)
 
     def _guarded(self, what: str, call: Callable[[Partner], Any]) -> Any:
         assert self.partner is not None
@@ -322,11 +347,11 @@ class Observation(PaddedIds):
         """The reply so far, without special tokens and turn marker."""
         return self.end_of_turn.reply_text(self.context_ids)
 
-    def after(self, action: int) -> Observation:
-        """Return the state after one more token."""
+    def after(self, *actions: int) -> Observation:
+        """Return the state after one more token, or several."""
         texts = self.prompt_or_input_text, self.target_or_reference_texts, self.meta_info
         sizes = self.max_prompt_length, self.max_episode_length
-        return Observation(self.prompt_ids, [*self.context_ids, action], *texts, self.end_of_turn, *sizes)
+        return Observation(self.prompt_ids, [*self.context_ids, *actions], *texts, self.end_of_turn, *sizes)
 
     def token_ids(self) -> tuple[list[int], list[int]]:
         return self.prompt_ids, self.context_ids
@@ -364,6 +389,27 @@ class OutsidePartner:
     max_length: int  # maximum length of its utterances, in its tokens
     persona_key: str = "partner_persona"  # key of its persona in the sample's meta_data; a text, or a list of sentences
     is_seeded: bool = False  # whether observations contain a seed of the conversation, partner_seed
+    needs_persona: bool = False  # whether a sample without a persona is an error
+    # What it says to end a conversation, as it has learned from conversations that it may also begin.
+    ending: str | None = None
+
+    def __deepcopy__(self, memo: object) -> OutsidePartner:
+        return self
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Several partners, inside and outside of the environments; each conversation has one of them."""
+
+    names: Sequence[str]
+    weights: Sequence[float]
+    partners: Sequence[Partner | OutsidePartner]
+
+    def drawn(self, seed: int) -> int:
+        """Number of the partner in the conversation with this seed, by weight."""
+        bounds = np.cumsum(self.weights)
+        number = np.random.default_rng(derive_seed(seed, "partner")).random() * bounds[-1]
+        return int(np.searchsorted(bounds[:-1], number, side="right"))
 
 
 class PartnersSide:
@@ -376,10 +422,20 @@ class PartnersSide:
         self._history: History | None = None
         self._last: tuple[Sequence[int], str] | None = None  # its last utterance
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether the partner has learned from a log how to begin and end conversations."""
+        return self._outside.ending is not None
+
     def begin(self, meta_info: dict[str, Any]) -> None:
         """Start a conversation about a sample."""
         self._history, self._last = None, None
-        self._persona = persona_in(meta_info, self._outside.persona_key)
+        self._persona = persona_in(meta_info, key := self._outside.persona_key)
+        if self._outside.needs_persona and not (self._persona or "").strip():
+            cure = "set datapool.args.goal to the column that has it, or choose another partner"
+            raise DataError(
+                f"the partner has learned with goals, and the sample has none in meta_data[{key!r}]; {cure}"
+            )
 
     def asked(self, texts: Sequence[str]) -> Observation:
         """The state in which the partner starts to answer the last utterance, or opens the conversation if none."""
@@ -398,6 +454,9 @@ class PartnersSide:
 
     def _first_prompt(self, texts: Sequence[str]) -> Prompt:
         try:
+            if texts and len(texts) % 2 == 0 and self.is_learned:  # it spoke first
+                spoken = self._outside.dialogue_format.prompt(texts).turns
+                return self._outside.dialogue_format.opening_prompt(self._persona).continued(*spoken)
             if texts:
                 return self._outside.dialogue_format.prompt(texts, self._persona)
             return self._outside.dialogue_format.opening_prompt(self._persona)
@@ -412,6 +471,11 @@ class PartnersSide:
         text = self._outside.end_of_turn.reply_text(ids)
         self._last = ids, text
         return text
+
+    def answer(self, ids: Sequence[int]) -> PartnerReply:
+        """The partner's utterance, without what it says to end the conversation."""
+        text, end, _ = self.said(ids).partition(self._outside.ending or "\0")
+        return PartnerReply((text.strip() if end else text) or None, leaves=bool(end))
 
 
 def first_prompts(

@@ -11,7 +11,7 @@ import io
 import math
 import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import gymnasium as gym
@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, raised
-from rl4dialog.core.protocols import ConversationReward, Partner
+from rl4dialog.core.protocols import ConversationReward, Partner, Toolbox
 from rl4dialog.core.reward_parts import RewardPart, weighted_sum
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, PartnerReply, Sample
 from rl4dialog.envs.conversation import (
@@ -27,6 +27,7 @@ from rl4dialog.envs.conversation import (
     ConversationRules,
     FirstSpeaker,
     Observation,
+    OneOf,
     OutsidePartner,
     PartnersSide,
 )
@@ -78,17 +79,8 @@ def sampling_probabilities(weights: np.ndarray, priority_scale: float) -> np.nda
     Schaul et al. 2016, "Prioritized Experience Replay", as in RL4LMs' sampler.
     """
     # At most 1, so that powers cannot overflow.
-    scaled: np.ndarray = (weights / weights.max()) ** priority_scale
+    scaled = (weights / weights.max()) ** priority_scale
     return scaled / scaled.sum()
-
-
-class _Utterance(NamedTuple):
-    """An utterance of the agent that is not answered yet."""
-
-    previous: Observation
-    last_token: int
-    current: Observation
-    ended: bool
 
 
 class TextGenEnv(gym.Env):
@@ -111,7 +103,9 @@ class TextGenEnv(gym.Env):
         priority_scale: Exponent of the samples' weights; samples are drawn with probability proportional to the result.
             With 0, or equal weights, every sample occurs once per round.
         partner: Answers each agent utterance; more than one turn needs this or ``outside_partner``.
-        outside_partner: Partner that speaks through :meth:`step`, from its prompt in observations, in its own tokens.
+        outside_partner: Partner that speaks through :meth:`step`, from its prompt in observations, in its own tokens;
+            or several partners, also inside, of which each conversation has one.
+        toolbox: Answers calls among the agent's utterances in place of the partner.
         frame: Markup around the utterances of a conversation; by default, line breaks or the turn marker.
         first_speaker: See :class:`ConversationRules`, as for the next three.
         max_partner_length: Limit of a partner's utterance.
@@ -130,7 +124,9 @@ class TextGenEnv(gym.Env):
 
     state: Observation
     speaker: int = AGENT
-    _pending: _Utterance | None = None
+    # The utterance of the agent that is not answered yet: the states before and after its last token, this token, and
+    # whether it ended.
+    _pending: tuple[Observation, Observation, int, bool] | None = None
     at_work = "the environment"
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
 
@@ -145,7 +141,7 @@ class TextGenEnv(gym.Env):
         prompt_truncation_side: str = "left",
         max_turns: int = 1,
         partner: Partner | None = None,
-        outside_partner: OutsidePartner | None = None,
+        outside_partner: OutsidePartner | OneOf | None = None,
         frame: Frame | None = None,
         priority_scale: float = 1.0,
         first_speaker: FirstSpeaker = "sample",
@@ -155,6 +151,7 @@ class TextGenEnv(gym.Env):
         shares_dialogues: bool = False,
         max_secret_length: int | None = None,
         part: tuple[int, int] | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
         super().__init__()
         if not samples:
@@ -165,10 +162,19 @@ class TextGenEnv(gym.Env):
         self.max_prompt_length, self.max_episode_length = max_prompt_length, max_episode_length
         self.max_turns = max_turns
         rules = ConversationRules(max_turns, first_speaker, max_partner_length, context_turns, end_when or {})
-        self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, frame, partner)
-        self._shows_seed = outside_partner is not None and outside_partner.is_seeded
-        self._partners_side = None if outside_partner is None else PartnersSide(outside_partner, max_prompt_length)
+        sides = frame, partner, toolbox
+        self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, *sides)
+        self._several = outside_partner if isinstance(outside_partner, OneOf) else None
+        self._partners = [partner or outside_partner] if self._several is None else [*self._several.partners]
+        outside = [each for each in self._partners if isinstance(each, OutsidePartner)]
+        self._shows_seed = any(each.is_seeded for each in outside)
+        self._sides = [
+            PartnersSide(each, max_prompt_length) if isinstance(each, OutsidePartner) else None
+            for each in self._partners
+        ]
+        self._number = 0  # of the partner in this conversation
         self._shares_dialogues = shares_dialogues
+        self._pays_only_turns = all(isinstance(p.function, ConversationReward) and p.clip is None for p in reward_parts)
         self._reads_dialogues = any(isinstance(part.function, ConversationReward) for part in reward_parts)
         # Not copied, because the environments of a process share it.
         self._samples = samples
@@ -184,13 +190,14 @@ class TextGenEnv(gym.Env):
         self._sample_was_drawn = False
         self._partner_seed = 0
         self._secret, self._max_secret_length = list[int](), max_secret_length
-        self._persona_key = None if outside_partner is None else outside_partner.persona_key
 
         P, T, V = max_prompt_length, max_episode_length, vocab_size
         of_speaker: dict[str, spaces.Space] = {}
-        if outside_partner is not None:
-            V, T = max(V, outside_partner.vocab_size), max(T, outside_partner.max_length)
+        if self.partner_is_outside:
+            V = max([V, *(each.vocab_size for each in outside)])
+            T = max([T, *(each.max_length for each in outside)])
             of_speaker["speaker"] = spaces.Discrete(2)
+            of_speaker |= {} if self._several is None else {"partner": spaces.Discrete(len(self._partners))}
             of_speaker |= {"partner_seed": spaces.Discrete(2**31)} if self._shows_seed else {}
         self._sizes = P, T
         of_secret = [] if max_secret_length is None else [("secret", max_secret_length)]
@@ -248,7 +255,8 @@ class TextGenEnv(gym.Env):
         given = (options or {}).get("sample")
         self._sample_was_drawn = given is None
         sample = given or self._next_sample()
-        draws_seed = self.conversation.partner is not None or self._shows_seed
+        talk, shows_seed = self.conversation, self._shows_seed or self._several is not None
+        draws_seed = talk.partner is not None or talk.toolbox is not None or shows_seed
         self._prepare_episode(sample, int(self.np_random.integers(2**31)) if draws_seed else 0)
 
     def start(self) -> None:
@@ -263,13 +271,35 @@ class TextGenEnv(gym.Env):
 
     @property
     def partner_is_outside(self) -> bool:
-        """Whether the partner speaks through :meth:`step`."""
-        return self._partners_side is not None
+        """Whether a partner may speak through :meth:`step`."""
+        return self._several is not None or self._partners_side is not None
+
+    @property
+    def partner_waits(self) -> bool:
+        """Whether answers of a partner inside take time elsewhere."""
+        return any(isinstance(each, Partner) and each.waits for each in self._partners)
+
+    @property
+    def _partners_side(self) -> PartnersSide | None:
+        """The side of this conversation's partner, if it is outside."""
+        return self._sides[self._number]
 
     @property
     def sample(self) -> Sample:
         """Sample of the conversation."""
         return self.conversation.sample
+
+    def skip(self, tokens: Sequence[int]) -> int:
+        """Append the first tokens of an utterance, if :meth:`advance` would pay them nothing; returns their number."""
+        n, is_end = len(tokens) - 1, self.state.end_of_turn.is_end
+        if self.speaker == AGENT and not self._pays_only_turns:
+            return 0
+        after = self.state.after(*tokens[:n])
+        ids, n_before = after.context_ids, len(self.state.context_ids)
+        if len(ids) >= (after.max_episode_length or 0) or any(is_end(ids[: n_before + i + 1]) for i in range(n)):
+            return 0
+        self.state = after
+        return n
 
     def advance(self, action: int) -> tuple[float, bool, bool, dict[str, Any]]:
         """Perform :meth:`step` without the observation, which would take half of the time."""
@@ -282,13 +312,16 @@ class TextGenEnv(gym.Env):
             if not is_over:
                 return 0.0, False, False, info
             assert self._partners_side is not None
-            return self.hear(PartnerReply(self._partners_side.said(current.context_ids) or None))
+            return self.hear(self._partners_side.answer(current.context_ids))
         if not is_over:
             info["reward_parts"] = self._raw_rewards(previous, int(action), current)
             return float(weighted_sum(self.reward_parts, info["reward_parts"])), False, False, info
-        self._pending = _Utterance(previous, int(action), current, ended)
+        self._pending = previous, current, int(action), ended
+        self.at_work = "a tool"
+        if (answer := self.conversation.called(current.context_text, not ended)) is not None:
+            return self.hear(answer)
         if self._partners_side is not None:
-            texts = [*self.conversation.texts, current.context_text]
+            texts = self.conversation.for_partner(current.context_text)
             self.state, self.speaker = self._partners_side.asked(texts), PARTNER
             return 0.0, False, False, info
         self.at_work = "the partner"
@@ -306,7 +339,8 @@ class TextGenEnv(gym.Env):
             return 0.0, False, False, {"sample_id": self.sample.id, "utterance_over": True}
         if self._partners_side is not None:
             reply = self.conversation.heard(reply)
-        previous, action, current, ended = self._pending
+        repeats = bool(reply.text) and reply.text in self.conversation.said_by_partner
+        previous, current, action, ended = self._pending
         self._pending = None
         self.state = current  # the last one of a conversation, from which a truncated one is bootstrapped
         said, conversation = current.context_text, self.conversation
@@ -325,6 +359,10 @@ class TextGenEnv(gym.Env):
             "context_dropped": lacks_room,
             "partner_echoes": bool(reply.text) and reply.text == said,
         }
+        if self._several is not None:
+            info["partner"] = conversation.partner_name
+        if self._partners_side is not None and self._partners_side.is_learned:
+            info["partner_repeats"] = repeats
         if self._shares_dialogues:
             info["dialogue"] = dialogue
         if is_over:
@@ -340,6 +378,8 @@ class TextGenEnv(gym.Env):
         arrays = self.state.to_dict(*self._sizes, int(self.state.end_of_turn.tokenizer.pad_token_id))
         if self.partner_is_outside:
             arrays["speaker"] = np.asarray(self.speaker, dtype=np.int64)
+        if self._several is not None:
+            arrays["partner"] = np.asarray(self._number, dtype=np.int64)
         if self._shows_seed:
             arrays["partner_seed"] = np.asarray(self._partner_seed, dtype=np.int64)
         if self._max_secret_length is not None:
@@ -384,9 +424,14 @@ class TextGenEnv(gym.Env):
     def _prepare_episode(self, sample: Sample, partner_seed: int) -> None:
         self._partner_seed, self._pending, self.speaker, self._secret = partner_seed, None, AGENT, []
         self.at_work = "the partner"
+        if self._several is not None:
+            self._number = self._several.drawn(partner_seed)
+            self.conversation.partner_name, partner = self._several.names[self._number], self._partners[self._number]
+            self.conversation.partner = partner if isinstance(partner, Partner) else None
         self.conversation.prepare(sample, partner_seed)
         if self._max_secret_length is not None:
-            self._secret = self.conversation.secret_ids(self._max_secret_length, self._persona_key)
+            persona_key = getattr(self._partners[self._number], "persona_key", None)
+            self._secret = self.conversation.secret_ids(self._max_secret_length, persona_key)
 
     def _begin_utterance(self) -> None:
         talk, sizes = self.conversation, (self.max_prompt_length, self.max_episode_length)

@@ -30,7 +30,6 @@ import gymnasium as gym
 import numpy as np
 
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
 
@@ -40,24 +39,22 @@ EnvFn = Callable[[], gym.Env]
 def make_utterance_env(env_kwargs: dict[str, Any], timeout_s: float | None = None) -> UtteranceView:
     """Build an environment in the process where it runs; arguments are those of the two classes.
 
-    Rewards and the partner, which can have state, are copied for each environment; all share tokenizer and samples.
+    Rewards, partners and tools, which can have state, are copied for each environment; all share tokenizer and samples.
     """
     end_of_turn = env_kwargs["end_of_turn"]
     shared = {id(value): value for value in (end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"])}
-    parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
-    partner = copy.deepcopy(env_kwargs.get("partner"), shared)
-    env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, "partner": partner})
+    parts = []
+    for part in env_kwargs.get("reward_parts", ()):
+        try:
+            parts.append(dataclasses.replace(part, function=copy.deepcopy(part.function, shared)))
+        except Exception as error:
+            raise RewardError(
+                f"reward {part.name!r} cannot be copied for each environment: {type(error).__name__}: {error}. Define "
+                f"__deepcopy__ in its class and return self to share it between environments."
+            ) from error
+    own = {name: copy.deepcopy(env_kwargs.get(name), shared) for name in ("partner", "outside_partner", "toolbox")}
+    env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, **own})
     return UtteranceView(env, timeout_s)
-
-
-def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
-    try:
-        return copy.deepcopy(part.function, shared)
-    except Exception as error:
-        raise RewardError(
-            f"reward {part.name!r} cannot be copied for each environment: {type(error).__name__}: {error}. Define "
-            f"__deepcopy__ in its class and return self to share it between environments."
-        ) from error
 
 
 def dumps(value: Any) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from stable_baselines3.common.utils import get_device
+from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError
@@ -32,12 +33,15 @@ class LanguageModelPartner(PartnerService):
     """A frozen language model, which answers all environments in one batch.
 
     Args:
-        model_name: Folder or hub id of the model, such as ``model/`` of a run folder.
+        model_name: Folder or hub id of the model, such as ``model/`` of a run folder. A run folder itself also sets the
+            arguments below; one that learned the partner's side of a log needs no others.
         tokenizer_name: Folder or hub id of its tokenizer; by default that of the model.
         architecture: ``causal`` for decoder-only models, ``seq2seq`` for encoder-decoders.
         format: Format of its prompts: ``eou`` or ``chat_template``. Its own utterances are those of the assistant.
         persona_key: Key of its persona in the samples' ``meta_data``: a text or a list of sentences; samples without
             the key have none.
+        needs_persona: Whether samples without the key are an error.
+        ending: What it says to end the conversation, which the agent does not hear.
         generation_kwargs: Sampling settings; by default it samples from the whole distribution.
         max_prompt_length: P, passed by the run.
         max_length: Maximum number of tokens of an answer, passed by the run.
@@ -52,6 +56,8 @@ class LanguageModelPartner(PartnerService):
         architecture: Literal["causal", "seq2seq"] = "causal",
         format: FormatName = "eou",
         persona_key: str = "partner_persona",
+        needs_persona: bool = False,
+        ending: str | None = None,
         generation_kwargs: dict[str, Any] | None = None,
         max_prompt_length: Count = 128,
         max_length: Count = 32,
@@ -75,12 +81,19 @@ class LanguageModelPartner(PartnerService):
             end_of_sequence_ids(tokenizer, model.config, model.generation_config),
             dialogue_format.end_of_turn,
         )
-        self._side = OutsidePartner(dialogue_format, end_of_turn, embedding_rows(model), *lengths, persona_key)
+        n_rows = embedding_rows(model)
+        self._side = OutsidePartner(
+            dialogue_format, end_of_turn, n_rows, *lengths, persona_key, needs_persona=needs_persona, ending=ending
+        )
         self._policy = answering_policy(model, end_of_turn, *lengths, generation_kwargs).to(get_device("auto"))
 
     @property
     def side(self) -> OutsidePartner:
         return self._side
+
+    @property
+    def language_model(self) -> PreTrainedModel:
+        return self._policy.language_model
 
     def answers(self, observations: dict[str, np.ndarray]) -> list[Sequence[int] | None]:
         return [*sampled_answers(self._policy, observations)]

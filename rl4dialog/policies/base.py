@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -62,9 +62,6 @@ from rl4dialog.policies.references import MovingReference, Reference, WeightCopy
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 T = TypeVar("T")
-if TYPE_CHECKING:
-    from rl4dialog.policies.vllm_backend import VLLMSampler
-
 Precision = Literal["fp32", "bf16"]
 # Methods of RL4LMs' and stable-baselines3's policies that rollouts or updates do not call, with those that they do.
 _NOT_CALLED = {
@@ -95,6 +92,19 @@ class EvaluatedActions(NamedTuple):
     values: Tensor
     log_prob: Tensor
     entropy: Tensor
+
+
+class ReplySource(Protocol):
+    """Generates replies instead of a policy, with a copy of its weights."""
+
+    def generate(self, policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
+        """Generate one reply per prompt, like the policy's own sampler, with at most ``limit`` tokens."""
+
+    def generate_ahead(self, obs: Obs, settings: GenerationSettings, limit: int) -> None:
+        """Begin replies with the weights before an update, if it can while the policy is trained."""
+
+    def weights_will_change(self) -> None:
+        """Take over the policy's weights before the next generation."""
 
 
 class LMActorCriticPolicy(BasePolicy):
@@ -196,7 +206,7 @@ class LMActorCriticPolicy(BasePolicy):
         length = int(observation_space["context_ids"].shape[0])  # type: ignore[index]
         self.max_reply_length = length if max_reply_length is None else max_reply_length
         self.pad_token_id = int(end_of_turn.tokenizer.pad_token_id)
-        self.backend: VLLMSampler | None = None  # generates replies instead of the policy, with a copy of its weights
+        self.backend: ReplySource | None = None
         self.has_reference, self._offload_reference = reference != "none", offload_reference
         # A recomputed layer would write its keys and values twice.
         self.share_prompts = share_prompts and not gradient_checkpointing
@@ -254,6 +264,7 @@ class LMActorCriticPolicy(BasePolicy):
     maskable = False  # whether a mask policy restricts the allowed tokens
     # How replies are sampled: with graphs, token by token, or with graphs on a CUDA device where possible.
     sampler: Literal["auto", "graph", "transformers"] = "transformers"
+    n_rollout_rows = 1  # replies that a rollout samples at once
     guided = False  # whether values of tokens or replies guide the language model
     reranked = False  # whether these are values of replies, by which sampled replies are ranked
     # Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row.
@@ -484,7 +495,7 @@ class LMActorCriticPolicy(BasePolicy):
         parts = model, self._trunk(model), partial(self._head, model)
         if not static_cache_holds(*parts, self.end_of_turn.tokenizer, n_prompt):
             return None
-        return GraphSampler(*parts, self.end_of_turn, n_prompt + n_new, n_new)
+        return GraphSampler(*parts, self.end_of_turn, n_prompt + n_new, n_new, self.n_rollout_rows)
 
     def _sampler(
         self, generation_kwargs: dict[str, Any], only_sampling: str | None = None

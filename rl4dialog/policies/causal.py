@@ -26,6 +26,13 @@ from rl4dialog.policies.decoding import (
 )
 
 
+class KeepsNothing(DynamicCache):
+    """A cache that is always empty. Without any, transformers looks at the positions, for which a GPU waits."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        return key_states, value_states
+
+
 class CausalLMActorCriticPolicy(LMActorCriticPolicy):
     """Decoder-only policy, critic and reference.
 
@@ -59,7 +66,10 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         places = (torch.from_numpy(each) for each in (of_rows, prompts[of_rows] - 1 + steps))
         rows, columns = (each.to(ids.device, non_blocking=True) for each in places)
         longest = (prompts + replies.on_host.token[:, 1:].sum(axis=1)).max()
-        return self._hidden(trunk, ids, mask, int(longest))[rows, columns]
+        # Where a model reads the same with a cache, one that keeps nothing says that no row holds several texts.
+        config: Any = trunk.config
+        cache = KeepsNothing(config=config) if self._cache_can_be_shared else None
+        return self._hidden(trunk, ids, mask, int(longest), cache)[rows, columns]
 
     def _hidden_after_shared_prompts(
         self, trunk: nn.Module, replies: Replies, first: Tensor, repeats: Tensor
@@ -85,11 +95,14 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         return torch.cat([before_reply, within_reply], dim=1)[replies.coordinates]
 
     @staticmethod
-    def _hidden(trunk: nn.Module, ids: Tensor, mask: Tensor, longest: int | None = None) -> Tensor:
+    def _hidden(
+        trunk: nn.Module, ids: Tensor, mask: Tensor, longest: int | None = None, cache: KeepsNothing | None = None
+    ) -> Tensor:
         """Hidden states of each row's real tokens, with positions from 0 and padding on the right. Shape (B, L, H)."""
         # Causal attention ignores padding on the right. Without a mask, the fastest attention kernel is used.
         ids, _ = left_aligned(ids, mask, longest)
-        return trunk(input_ids=ids, use_cache=False).last_hidden_state
+        kwargs = {} if cache is None else {"past_key_values": cache}
+        return trunk(input_ids=ids, use_cache=False, **kwargs).last_hidden_state
 
     @cached_property
     def _cache_holds(self) -> bool:

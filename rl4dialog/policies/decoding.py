@@ -124,6 +124,11 @@ class PromptCache:
         return 0, 0
 
 
+def most_gaps(prompt_length: int) -> int:
+    """Columns that prompts in a :class:`PromptCache` take beyond their length: where others have more new tokens."""
+    return prompt_length // 2  # as more than half of the longest is not new
+
+
 def can_continue_prompts(model: PreTrainedModel) -> bool:
     """Whether a model can read a prompt whose beginning is in its cache. It cannot if its attention has a window."""
     layers = DynamicCache(config=model.config).layers
@@ -198,7 +203,7 @@ class CausalDecoder(Decoder):
         context, self.mask = trim_left_padding(prompt_ids, prompt_mask.bool())
         super().__init__(head, context)
         self._trunk = trunk
-        self._prompt_cache = prompt_cache  # its prompts, the last ones of the same conversations, are not read again
+        self.prompt_cache = prompt_cache  # its prompts, the last ones of the same conversations, are not read again
         self.positions = position_ids_from_mask(self.mask)  # they end with those of the last tokens
         parameters = inspect.signature(trunk.forward).parameters
         self._takes_positions = "position_ids" in parameters
@@ -220,13 +225,13 @@ class CausalDecoder(Decoder):
 
     def _read_prompts(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the states after the prompts, and the mask of the columns in the cache."""
-        if self._prompt_cache is None:
+        if self.prompt_cache is None:
             return self._step(ids, mask, positions), mask
         prompts = [row[real] for row, real in zip(ids.cpu().numpy(), mask.cpu().numpy(), strict=True)]
-        columns, n_new = self._prompt_cache.load(prompts, self.cache)
+        columns, n_new = self.prompt_cache.load(prompts, self.cache)
         columns = columns.to(ids.device)
         hidden = self._step(ids[:, -n_new:], columns, positions[:, -n_new:])
-        self._prompt_cache.store(prompts, self.cache, columns)
+        self.prompt_cache.store(prompts, self.cache, columns)
         return hidden, columns
 
     def _step(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:

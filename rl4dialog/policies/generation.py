@@ -308,14 +308,13 @@ def sample_steps(
             for editor in editors:
                 editor.keep(keep)
 
-    return sampled(obs, settings, ids, reply_mask, numbers)
+    return sampled(obs, settings, ids, reply_mask, numbers, max(map(len, replies)))
 
 
 def sampled(
-    obs: Mapping[str, Tensor], settings: GenerationSettings, ids: Tensor, mask: Tensor, numbers: Tensor
+    obs: Mapping[str, Tensor], settings: GenerationSettings, ids: Tensor, mask: Tensor, numbers: Tensor, length: int
 ) -> Replies:
-    """Replies of ids and mask (n, T) and a :class:`Choice`'s numbers (4, n, T), without columns that none needs."""
-    length = int(mask.sum(dim=1).max())
+    """Replies of ids and mask (n, T) and a :class:`Choice`'s numbers (4, n, T); the longest has ``length`` tokens."""
     log_probs, unmasked_log_probs, sampler_log_probs, truncated_mass = numbers[..., :length]
     return Replies(
         obs["prompt_ids"].long(),

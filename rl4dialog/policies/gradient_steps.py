@@ -116,6 +116,11 @@ def _recomputed(forward: Any) -> Any:
     return wrapper
 
 
+def skips_by_itself(optimizer: Any, grad_norm: Tensor) -> bool:
+    """Whether a step need not wait for the norm of its gradient: kernels of mixed precision can skip themselves."""
+    return grad_norm.device.type == "cuda" and getattr(optimizer, "_step_supports_amp_scaling", False)
+
+
 # An extreme ratio in one minibatch is an isolated event. This many skipped steps in a row mean that training failed.
 MAX_SKIPPED_IN_A_ROW = 10
 
@@ -124,19 +129,28 @@ class StepGuard:
     """Skips steps with a non-finite gradient, so that weights never become NaN; raises after `MAX_SKIPPED_IN_A_ROW`."""
 
     def __init__(self) -> None:
-        self.n_skipped = 0  # in this iteration
+        self._n_skipped = 0
         self.n_in_a_row, self._iteration = 0, 0
+        self._unread: list[Tensor] = []  # norms of steps that the device took or skipped
 
     def begin_iteration(self, iteration: int) -> None:
         """Reset the count; ``iteration`` is used in the error message."""
-        self._iteration, self.n_skipped = iteration, 0
+        self._iteration, self._n_skipped = iteration, 0
+
+    @property
+    def n_skipped(self) -> int:
+        """Number of steps that were skipped in this iteration; raises if too many follow one another."""
+        norms, self._unread = self._unread, []
+        for norm in torch.stack(norms).cpu() if norms else ():
+            self.allows(norm)
+        return self._n_skipped
 
     def allows(self, grad_norm: Tensor) -> bool:
         """Whether a step with this gradient norm over all processes, so that all decide the same, may be taken."""
         if torch.isfinite(grad_norm):
             self.n_in_a_row = 0
             return True
-        self.n_skipped += 1
+        self._n_skipped += 1
         self.n_in_a_row += 1
         if self.n_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise TrainingError(
@@ -154,8 +168,14 @@ class StepGuard:
             groups = [group["params"] for group in policy.optimizer.param_groups]
         norms = [full_tensor(nn.utils.clip_grad_norm_(parameters, max_grad_norm)) for parameters in groups]
         grad_norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
-        if self.allows(grad_norm):
-            policy.optimizer.step()
+        optimizer: Any = policy.optimizer
+        if skips_by_itself(optimizer, grad_norm) and not getattr(policy, "sharded", False):
+            optimizer.found_inf = (grad_norm - grad_norm).ne_(0)  # 1 if it is not finite: inf - inf is not a number
+            optimizer.step()
+            optimizer.found_inf = None
+            self._unread.append(grad_norm)
+        elif self.allows(grad_norm):
+            optimizer.step()
         return grad_norm
 
     @contextmanager

@@ -17,6 +17,7 @@ training pass.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -39,7 +40,7 @@ from rl4dialog.core.errors import TrainingError
 from rl4dialog.functional.log_probs import scale_logits
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.casts import Place, in_place, tensors_at, wide_places
-from rl4dialog.policies.decoding import CausalDecoder, Head, decodes_the_same, tolerance
+from rl4dialog.policies.decoding import CausalDecoder, Head, decodes_the_same, most_gaps, tolerance
 from rl4dialog.policies.generation import (
     DIVERGED,
     GenerationSettings,
@@ -54,7 +55,7 @@ from rl4dialog.policies.models import UNCACHED, UNCAPTURED
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 _Key = tuple[int, int, GenerationSettings]  # rows, columns
-LOOK_EVERY = 8  # steps between looks at what was sampled, each of which waits for the device
+LOOK_EVERY = 8  # steps from one look at what was sampled to the next; half of them, if the device is ahead of the host
 _MIN_COLUMNS = 64
 _WARM_UP_STEPS = 3  # before a capture, as torch.cuda.graph asks for
 _NOT_FINITE = -1  # in the place of a token
@@ -66,7 +67,8 @@ class GraphSampler:
     """Samples replies of a decoder-only model, for which there is no :func:`refusal`.
 
     The weights of the ``model`` may change, but not their addresses. ``trunk`` is the model without its head,
-    ``n_columns`` the largest number of tokens of a prompt and its reply, and ``n_new`` that of a reply alone.
+    ``n_columns`` the largest number of tokens of a prompt and its reply, and ``n_new`` that of a reply alone. Buffers
+    for ``n_rows`` replies are made at once, so that graphs of fewer ones stay.
     """
 
     broken: ClassVar[str | None] = None  # why this process records no graph any more
@@ -82,11 +84,13 @@ class GraphSampler:
         end_of_turn: EndOfTurn,
         n_columns: int,
         n_new: int,
+        n_rows: int = 1,
         is_check: bool = False,
     ) -> None:
         self._model, self._trunk, self._head, self._end_of_turn = model, trunk, head, end_of_turn
         self._is_check = is_check  # whether a graph that fails is an error
         self._n_columns, self._n_new, self._device = n_columns, n_new, model.device
+        self._n_rows = power_of_two(n_rows)
         self._adds_mask = model.config._attn_implementation == "eager"  # instead of choosing by it
         self._random = torch.Generator(self._device)
         self._ends: Tensor | None = None
@@ -121,14 +125,17 @@ class GraphSampler:
         """
         self.is_busy = self.was_used = True
         try:
-            seed = torch.randint(2**62, (), device=self._device, generator=random)
+            seed = torch.randint(2**62, (), device=None if random is None else random.device, generator=random)
             settings, n_rows = replace(settings, max_new_tokens=None), len(decoder.context)
             self._renew_casts()
             with self._with_casts():
                 hidden = decoder.next_hidden(None)
                 n_needed, size = decoder.mask.shape[1] + self._n_new, power_of_two(n_rows)
-                n_columns = min(power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, self._n_columns))
-                if (buffers := self._loaded_buffers(size, n_columns, decoder)) is not None:
+                is_talk = decoder.prompt_cache is not None
+                most = self._n_columns + (most_gaps(self._n_columns - self._n_new) if is_talk else 0)
+                n_columns = min(power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, most))
+                n_all = most if is_talk else n_columns  # the same for all turns, so that no graph is recorded anew
+                if (buffers := self._loaded_buffers(size, n_columns, n_all, decoder)) is not None:
                     self._random.manual_seed(int(seed))
                     hidden = torch.cat([hidden, hidden[:1].expand(size - n_rows, -1)])
                     self._choose(hidden, buffers.view(size, n_columns), settings)
@@ -138,37 +145,39 @@ class GraphSampler:
                 return (yield from sample_steps(decoder, obs, settings, self._end_of_turn, limit, random=random))
 
             replies: list[list[int]] = [[] for _ in range(n_rows)]
-            unfinished, done, n_steps = list(range(n_rows)), 0, 1
+            unfinished, n_steps = list(range(n_rows)), 1
+            n_ahead = look_every // 2 if self._captures else 0
+            looks = deque([buffers.copied(0, 1)])
             while True:
-                # The only wait for the device: what was sampled since the last look.
-                seen = buffers.ids[:n_rows, done : done + n_steps].tolist()
-                seen_log_probs = buffers.numbers[0, :n_rows, done : done + n_steps].cpu()
-                for step in range(n_steps):
-                    ids = [seen[row][step] for row in unfinished]
+                # The device makes the next tokens while the host reads these.
+                while len(looks) <= bool(n_ahead) and n_steps < limit:
+                    begin, n_steps = n_steps, min(n_steps + look_every - n_ahead, limit)
+                    for _ in range(begin, n_steps):
+                        self._run(buffers, size, n_columns, settings)
+                    looks.append(buffers.copied(begin, n_steps))
+                seen, seen_log_probs = looks.popleft()()
+                for ids_of_step, log_probs in zip(seen.tolist(), seen_log_probs, strict=True):
+                    ids = [ids_of_step[row] for row in unfinished]
                     if _NOT_FINITE in ids:
                         raise TrainingError(DIVERGED)
                     rows = torch.tensor(unfinished)
-                    yield SampledTokens(rows, torch.tensor(ids), seen_log_probs[rows, step])
+                    yield SampledTokens(rows, torch.tensor(ids), log_probs[rows])
                     for row, token in zip(unfinished, ids, strict=True):
                         replies[row].append(token)
                     unfinished = [row for row in unfinished if not self._end_of_turn.is_end(replies[row])]
                     if not unfinished:
                         break
-                done += n_steps
-                n_steps = min(look_every, limit - done)
-                if not unfinished or not n_steps:
+                if not unfinished or (not looks and n_steps == limit):
                     break
                 if power_of_two(len(unfinished)) < size:
                     size = power_of_two(len(unfinished))
                     buffers.keep(unfinished, size)
-                for _ in range(n_steps):
-                    self._run(buffers, size, n_columns, settings)
 
             # Tokens after the end of a reply never happened.
-            lengths = torch.tensor([len(reply) for reply in replies], device=self._device)
-            mask = torch.arange(self._n_new, device=self._device) < lengths.unsqueeze(1)
-            numbers = buffers.numbers[:, :n_rows].where(mask, 0.0)
-            return sampled(obs, settings, buffers.ids[:n_rows].where(mask, 0), mask, numbers)
+            lengths = [*map(len, replies)]
+            mask = torch.arange(self._n_new, device=self._device) < buffers.moved(lengths).unsqueeze(1)
+            numbers = buffers.numbers[..., :n_rows].transpose(1, 2).where(mask, 0.0)
+            return sampled(obs, settings, buffers.ids[:, :n_rows].T.where(mask, 0), mask, numbers, max(lengths))
         finally:
             self.is_busy = False
 
@@ -205,15 +214,15 @@ class GraphSampler:
             if i:
                 restore()
             way()
-            log_probs = view.numbers[0, view.rows, view.t - 1].where(view.rows < len(view.ids) - 1, 0.0)
+            log_probs = view.numbers[0, view.t - 1, view.rows].where(view.rows < view.ids.shape[1] - 1, 0.0)
             found.append((view.last_ids[:, 0].clone(), log_probs))
         (ids, log_probs), (their_ids, their_log_probs) = found
         is_same = ids == their_ids
-        difference = float((log_probs - their_log_probs).where(is_same, 0.0).abs().max())
-        n_other = len(ids) - int(is_same.sum())
+        largest = (log_probs - their_log_probs).where(is_same, 0.0).abs().max()
+        difference, n_other = torch.stack([largest, (~is_same).sum()]).tolist()
         if not difference <= tolerance(self._model):
             return f"by {difference:.2g} nats"
-        return f"{n_other} of {len(ids)} tokens" if n_other > len(ids) // 8 else None  # two can be equally likely
+        return f"{n_other:.0f} of {len(ids)} tokens" if n_other > len(ids) // 8 else None  # two can be equally likely
 
     def _captured(self, view: _View, step: Callable[[], None]) -> Any:
         """Record a step, and leave what it reads as it was; see the notes on CUDA graphs in torch's documentation."""
@@ -300,7 +309,7 @@ class GraphSampler:
         held_back = self._ends & (view.t < settings.min_length) if settings.min_length else None
         chosen = choose(logits, logits, view.context, settings, settings.processors(), held_back, self._draw)
         is_finite = logits.amax(dim=-1).isfinite()
-        place = view.rows, view.t.expand(len(view.rows))
+        place = view.t, view.rows
         view.ids.index_put_(place, chosen.ids.where(is_finite, _NOT_FINITE))
         for numbers, values in zip(view.numbers, chosen[1:], strict=True):
             numbers.index_put_(place, values)
@@ -314,12 +323,12 @@ class GraphSampler:
         waits = torch.empty_like(allowed).exponential_(generator=self._random)
         return (allowed.softmax(dim=-1) / waits).argmax(dim=-1)
 
-    def _loaded_buffers(self, size: int, n_columns: int, decoder: CausalDecoder) -> _Buffers | None:
+    def _loaded_buffers(self, size: int, n_columns: int, n_all: int, decoder: CausalDecoder) -> _Buffers | None:
         """Buffers with a decoder's prompts, if there is memory. Graphs of other buffers or addresses are dropped."""
         addresses = [each.data_ptr() for each in (*self._model.parameters(), *self._model.buffers())]
         buffers = self._buffers
         n_known = (0, 0) if buffers is None else (buffers.n_rows, buffers.n_columns)
-        n_rows, n_all = max(size, n_known[0]), max(n_columns, n_known[1])
+        n_rows, n_all = max(size, self._n_rows, n_known[0]), max(n_columns, n_all, n_known[1])
         if buffers is None or (n_rows, n_all) != n_known:
             self._buffers = buffers = None  # free its memory first
             self._drop_graphs()
@@ -403,8 +412,9 @@ class _Buffers:
         self.t = zeros(1)  # number of sampled tokens per row
         self.context = zeros(n_rows, n_columns)  # for the filters; replies begin at `first_reply_column`
         self.rows = zeros(n_rows)  # the reply to which each row belongs, or `n_rows` for a row that is not needed
-        self.ids = zeros(n_rows + 1, n_new)  # sampled tokens by reply
-        self.numbers = zeros(4, n_rows + 1, n_new, dtype=torch.float32)  # of these tokens, in the order of a `Choice`
+        self.replies: list[int] = []  # the same of needed rows, in main memory
+        self.ids = zeros(n_new, n_rows + 1)  # sampled tokens by step and reply
+        self.numbers = zeros(4, n_new, n_rows + 1, dtype=torch.float32)  # of these tokens, in the order of a `Choice`
         self.layers: list[tuple[Tensor, ...]] = []  # keys and values of each. Shape (n_rows, heads, n_columns, dim)
         self._views: dict[tuple[int, int], _View] = {}
 
@@ -423,6 +433,7 @@ class _Buffers:
         self.numbers.zero_()
         self.rows.fill_(self.n_rows)
         self.rows[:n_rows] = torch.arange(n_rows, device=self.rows.device)
+        self.replies = [*range(n_rows)]
         self.column.fill_(n_read)
         self.mask[:n_rows, 0, 0, :n_read] = decoder.mask
         self.positions[:n_rows] = decoder.positions[:, -1:] + 1
@@ -444,14 +455,33 @@ class _Buffers:
 
     def keep(self, replies: list[int], size: int) -> None:
         """Move the rows of these replies to the first ``size`` rows."""
-        row_of = {reply: row for row, reply in enumerate(self.rows.tolist())}
-        index = torch.tensor([row_of[reply] for reply in replies], device=self.rows.device)
+        row_of = {reply: row for row, reply in enumerate(self.replies)}
+        index, self.replies = self.moved([row_of[reply] for reply in replies]), replies
         index = torch.cat([index, index[:1].expand(size - len(replies))])
         of_layers = [each for pair in self.layers for each in pair]
         for tensor in (self.last_ids, self.positions, self.mask, self.context, *of_layers):
             tensor[:size] = tensor[index]
         self.rows[:size] = self.rows[index]
         self.rows[len(replies) :] = self.n_rows
+
+    def moved(self, numbers: list[int]) -> Tensor:
+        """A copy on the device, without a wait for it."""
+        return torch.tensor(numbers).to(self.rows.device, non_blocking=True)
+
+    def copied(self, begin: int, end: int) -> Callable[[], list[Tensor]]:
+        """Begin to copy ids and log-probabilities of these steps, (steps, rows) each; what is returned waits for it."""
+        event = torch.cuda.Event() if self.rows.device.type == "cuda" else None
+        # To pinned memory, as torch does for a copy that nobody waits for.
+        found = [each[begin:end].to("cpu", non_blocking=event is not None) for each in (self.ids, self.numbers[0])]
+        if event is not None:
+            event.record(torch.cuda.current_stream(self.rows.device))
+
+        def wait() -> list[Tensor]:
+            if event is not None:
+                event.synchronize()
+            return found
+
+        return wait
 
 
 class _FixedLayer(CacheLayerMixin):
@@ -501,7 +531,7 @@ _NO_CACHE = "the model has no cache of keys and values that could be kept in one
 
 def eager_reason(sampler: str, device_type: str, settings: GenerationSettings, of_model: str | None) -> str | None:
     """Why the model is called for each token, such as its own reason ``of_model``; else ``None``."""
-    if sampler in ("transformers", "vllm", "vllm_server"):
+    if sampler not in ("auto", "graph"):
         return f"generation.backend is {sampler}"
     if sampler == "auto" and device_type != "cuda":
         return "graphs need a CUDA device"

@@ -23,7 +23,6 @@ from transformers import (
     PreTrainedTokenizerBase,
     T5Config,
     T5ForConditionalGeneration,
-    masking_utils,
 )
 from transformers.activations import NewGELUActivation
 
@@ -219,8 +218,7 @@ def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions
 
 
 def quiet(model: nn.Module) -> None:
-    """Spare a GPU waits for checks of transformers, and let GPT-2's GELU be one kernel there (the same up to 2e-7)."""
-    masking_utils.find_packed_sequence_indices = _not_packed
+    """Spare a GPU a check of padding, and let GPT-2's GELU be one kernel there (the same up to 2e-7)."""
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
             module.warn_if_padding_and_no_attention_mask = _no_warning  # type: ignore[method-assign]
@@ -230,10 +228,6 @@ def quiet(model: nn.Module) -> None:
 
 def _no_warning(*args: Any) -> None:
     """Padding is on the right, where it affects no token, or it is in the mask."""
-
-
-def _not_packed(position_ids: torch.Tensor) -> None:
-    """No row holds several texts."""
 
 
 def _fused_gelu(x: torch.Tensor) -> torch.Tensor:

@@ -218,6 +218,7 @@ class Rollout(Driver):
             if self._settings.has_partner:
                 found |= {"context_dropped": talk.info["context_dropped"], "partner_echo": talk.info["partner_echoes"]}
                 found["empty_replies"] = not talk.info["gen_text"]
+                found |= {k: talk.info[k] for k in ("partner_repeats",) if k in talk.info}
             for name, value in found.items():
                 self.series[f"rollout/{name}"].append(float(value))
         if talk.is_over:
@@ -254,6 +255,8 @@ class Rollout(Driver):
             ended = EndedConversation(replies, len(self.stats.episodes), group, last_value)
             total = float(sum(reply.rewards.sum() for reply in replies))  # type: ignore[union-attr]
             self.stats.episodes.append({"r": total, "l": float(ended.n_tokens)})
+            if "partner" in info:  # one of several
+                self.series[f"rollout/task_reward/{info['partner']}"].append(total)
             self.stats.samples.append(f"{i}:{info['sample_id']}")
             self.keep(self.groups.add(group, ended))
         self.n_done[row] += 1

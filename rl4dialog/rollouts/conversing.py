@@ -38,6 +38,18 @@ def partner_answers(
 ) -> tuple[list[Sequence[int]], dict[int, str]]:
     """Utterances of a partner after its prompts (n, P), without padding, and messages of failures by position."""
     n = len(observations["prompt_ids"])
+    if partner.members:
+        said, failures = [[FAILED_ACTION]] * n, dict[int, str]()
+        for number, member in enumerate(partner.members):
+            rows = np.flatnonzero(observations["partner"] == number)
+            if member is None or not (all_reduce_max(rows.size) if member.in_lockstep else rows.size):
+                continue
+            own = {name: array[rows] for name, array in observations.items()}
+            spoken, failed = partner_answers(member, own, timeout_s)
+            for row, ids in zip(rows, spoken, strict=True):
+                said[row] = [*ids]
+            failures |= {int(rows[i]): problem for i, problem in failed.items()}
+        return [*said], failures
     try:
         # In lockstep, the time of other processes counts, too, and all end with one.
         with time_limit(None if partner.in_lockstep else timeout_s):
@@ -53,7 +65,8 @@ def partner_answers(
         problem = str(error) if isinstance(error, PartnerError) else raised(error)
         return [[FAILED_ACTION]] * n, dict.fromkeys(range(n), problem)
     side = partner.side
-    actions, problems = [], {}
+    actions: list[Sequence[int]] = []
+    problems: dict[int, str] = {}
     for i, answer in enumerate(answers):
         if (what := _problem(answer, side)) is not None:
             problems[i] = f"it answered {shown(answer)}, but {what}"
@@ -68,8 +81,8 @@ def partner_replies(
     answers, problems = partner_answers(partner, first_prompts(partner.side, conversations))
     side, replies = PartnersSide(partner.side), []
     for i, ids in enumerate(answers):
-        text = None if i in problems or [*ids] == [LEAVES_ACTION] else side.said(ids)
-        replies.append(PartnerReply(text, leaves=text is None, failed=problems.get(i)))
+        is_silent = i in problems or [*ids] == [LEAVES_ACTION]
+        replies.append(PartnerReply(leaves=True, failed=problems.get(i)) if is_silent else side.answer(ids))
     return replies
 
 

@@ -67,21 +67,6 @@ def plain_figure(
     return figure, all_axes
 
 
-def plot_correlations(rating: str, bars: Sequence[tuple[str, float, tuple[float, float]]], png: str | Path) -> None:
-    """Plot rank correlations with a rating as horizontal bars: name, correlation, and bounds of its interval or NaN."""
-    figure, (axes,) = plain_figure(7.0, 1.2 + 0.28 * len(bars))
-    for row, (name, value, (low, high)) in enumerate(bars):
-        color = "tab:gray" if name.startswith("baseline/") else _REWARD_COLOR
-        axes.barh(row, value, color=color, alpha=0.7)
-        axes.plot([low, high], [row, row], color="black", linewidth=1)
-    axes.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize="small")
-    axes.invert_yaxis()
-    axes.axvline(0.0, color="gray", linewidth=1)
-    axes.set_xlabel(f"Spearman correlation with {rating!r} (gray: length alone)")
-    axes.yaxis.grid(False)
-    save_figure(figure, png)
-
-
 def plot_calibration(bins: Sequence[Mapping[str, float]], output_png: str | Path) -> None:
     """Plot the mean return over the mean value of each bin of states; a perfect critic's are on the diagonal."""
     figure, (axes,) = plain_figure(4.5, 4.0)

@@ -19,7 +19,8 @@ from rich.text import Text
 from rl4dialog.core.console import Console
 from rl4dialog.core.types import AGENT, MIN_SAMPLES, SPEAKERS, Dialogue, Turn
 from rl4dialog.functional.statistics import Interval
-from rl4dialog.runs.reading import ending
+from rl4dialog.runs.causes import Cause, causes
+from rl4dialog.runs.reading import ending, read_run
 from rl4dialog.runs.report.metrics import REWARD_KEY, MetricChange, changes_on_test, ranking_key
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
@@ -64,7 +65,8 @@ def print_summary(
     console.print()
     keys = [*after, *(key for key in before if key not in after)]
     shown = [key for key in keys if is_headline(key)]
-    n_samples, changes = changes_on_test(Path(run_path)) if Path(run_path).is_dir() else (0, [])
+    run = read_run(run_path) if Path(run_path).is_dir() else None
+    n_samples, changes = changes_on_test(run) if run is not None else (0, [])
     intervals = {each.key: each.difference.interval for each in changes if each.difference is not None}
     if keys:
         title = f"Test metrics of {n_samples:,} samples" if n_samples else "Test metrics"
@@ -73,10 +75,10 @@ def print_summary(
         headlines = headlines_of(changes)
         if sentence := verdict(headlines, f"{n_samples:,} test samples"):
             console.print(Text(sentence, style="bold"))
-            if all(each.effect != "better" for each in headlines):
-                console.print("What to look at first: docs/hyperparameters.md")
         elif 0 < n_samples < MIN_SAMPLES:
             console.print(Text(f"Changes have no interval: that takes at least {MIN_SAMPLES} samples", style="dim"))
+        if run is not None and all(each.effect != "better" for each in headlines):
+            _print_causes(console, causes(run), bool(sentence))
     else:
         console.print("Nothing was measured: the config has no train_evaluation.metrics and no reward_fn.")
     if len(shown) < len(keys):
@@ -105,6 +107,13 @@ def print_summary(
     console.print()
     # Not wrapped, so that the path can be copied.
     console.print(Text(f"Run folder: {run_path}"), soft_wrap=True)
+
+
+def _print_causes(console: Console, found: Sequence[Cause], has_verdict: bool) -> None:
+    for cause in found:
+        console.print(Text(f"{cause.name.capitalize()}: {cause.shown}.\n  Change first: {cause.change}"))
+    if found or has_verdict:
+        console.print(f"What {'else ' if found else ''}to look at first: docs/hyperparameters.md")
 
 
 def table_style(console: Console) -> box.Box:

@@ -168,7 +168,12 @@ class IntentAccuracyReward(BatchReward):
         self.last_parts: dict[str, list[float]] = {}
 
     def rewards(self, batch: Batch) -> list[float]:
-        intents = self._intent_scores(batch)
+        texts = (batch.prompt_texts, batch.gen_texts, batch.meta_infos)
+        if self._expected is None:
+            intents = _are_gold(self._classifier.predict(*texts), batch.meta_infos)
+        else:
+            said, expected = (each.probabilities(*texts) for each in (self._classifier, self._expected))
+            intents = (said * expected).sum(dim=-1).tolist()
         self.last_parts = {"intent": intents}
         scores = [self._intent_coeff * intent for intent in intents]
         if self._meteor is not None:
@@ -176,13 +181,6 @@ class IntentAccuracyReward(BatchReward):
             self.last_parts["meteor"] = meteors
             scores = [score + self._auto_coeff * meteor for score, meteor in zip(scores, meteors, strict=True)]
         return [score if done else 0.0 for score, done in zip(scores, batch.dones, strict=True)]
-
-    def _intent_scores(self, batch: Batch) -> list[float]:
-        texts = (batch.prompt_texts, batch.gen_texts, batch.meta_infos)
-        if self._expected is None:
-            return _are_gold(self._classifier.predict(*texts), batch.meta_infos)
-        said, expected = (each.probabilities(*texts) for each in (self._classifier, self._expected))
-        return [float(score) for score in (said * expected).sum(dim=-1)]
 
 
 class NlpReward(IntentAccuracyReward):

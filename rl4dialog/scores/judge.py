@@ -168,15 +168,13 @@ class AnswerProbabilities(FrozenLanguageModel):
 
     def _encoded(self, question: str) -> list[int]:
         """Tokens of a question up to the answer."""
-        ids = [*encode_prompt(self.tokenizer, self._written(question), None), *self._lead]
+        text = question + _CUE if self._template is None else self._template.prompt([_message(question)])
+        ids = [*encode_prompt(self.tokenizer, text, None), *self._lead]
         if len(ids) > self.max_length:
             problem = f"a question to the judge has {len(ids)} tokens, but {self._name!r} {self.max_length} positions"
             cure = "lower datapool.args.context_size or env.args.max_turns, or choose another model_name"
             raise RewardError(f"{problem}; {cure}")
         return ids
-
-    def _written(self, question: str) -> str:
-        return question + _CUE if self._template is None else self._template.prompt([_message(question)])
 
     def _tokens(self, answers: Sequence[str]) -> tuple[list[int], list[int]]:
         """Tokens before every answer, such as a space, and the token of each answer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import warnings
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,10 +76,8 @@ def _nltks_wordnet() -> Any:
     import nltk
 
     for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
-        try:
+        with suppress(LookupError):
             return nltk.data.find(place)
-        except LookupError:
-            continue
     return None
 
 

@@ -52,7 +52,7 @@ class Case(NamedTuple):
         return [self.turns[i].text for i in self.read]
 
 
-class Fit(NamedTuple):
+class CandidateScores(NamedTuple):
     """How well a conversation fits its candidates, after 0, 1, ... U utterances."""
 
     scores: np.ndarray  # of each candidate, higher for a better fit. Shape (U + 1, candidates)
@@ -68,10 +68,10 @@ class EmbeddingScorer:
     def __init__(self, embed: TextEmbedder, margin: float) -> None:
         self.embed, self._margin = embed, margin
 
-    def __call__(self, cases: Sequence[Case]) -> list[Fit]:
-        return [self._fit(case) for case in cases]
+    def __call__(self, cases: Sequence[Case]) -> list[CandidateScores]:
+        return [self._scores_of(case) for case in cases]
 
-    def _fit(self, case: Case) -> Fit:
+    def _scores_of(self, case: Case) -> CandidateScores:
         facts = [fact for persona in case.candidates for fact in persona]
         # Each text once: equal rows of a matrix product can differ in their last digits.
         rows = {text: i for i, text in enumerate(dict.fromkeys(case.texts))}
@@ -81,7 +81,7 @@ class EmbeddingScorer:
         ends = np.cumsum([len(persona) for persona in case.candidates])
         scores = np.stack([part.mean(-1) - 1 for part in np.split(nearest, ends[:-1], axis=1)], axis=1)
         true, false = nearest[:, : ends[0], None], nearest[:, None, ends[0] :]
-        return Fit(scores, -np.maximum(false - true + self._margin, 0).mean((1, 2)))
+        return CandidateScores(scores, -np.maximum(false - true + self._margin, 0).mean((1, 2)))
 
     def triplet_losses(self, case: Case) -> np.ndarray:
         """Convogym's ranking loss after 0, 1, ... utterances: sum_ib [|s - p_i| - |s - q_bi| + margin]+.
@@ -114,7 +114,7 @@ class LikelihoodScorer:
         self._format = DialogueFormat(format, None, ChatTemplate(model.tokenizer), in_conversation=True)
         self._frame = self._format.frame(with_system=True)
 
-    def __call__(self, cases: Sequence[Case]) -> list[Fit]:
+    def __call__(self, cases: Sequence[Case]) -> list[CandidateScores]:
         rows: list[_Row] = []
         places = []
         for case_number, case in enumerate(cases):
@@ -127,12 +127,12 @@ class LikelihoodScorer:
         for (case_number, candidate), row, each in zip(places, rows, log_probs, strict=True):
             for number, start, end in row.scored:
                 found[case_number][number, candidate] = each[start - 1 : end - 1].sum()
-        return [self._fit(log_likelihoods) for log_likelihoods in found]
+        return [self._scores_of(log_likelihoods) for log_likelihoods in found]
 
-    def _fit(self, log_likelihoods: np.ndarray) -> Fit:
+    def _scores_of(self, log_likelihoods: np.ndarray) -> CandidateScores:
         start = np.zeros((1, log_likelihoods.shape[1]))
         scores = np.concatenate([start, log_likelihoods.cumsum(0)]) / self._temperature
-        return Fit(scores, scores[:, 0] - np.logaddexp.reduce(scores, axis=1))
+        return CandidateScores(scores, scores[:, 0] - np.logaddexp.reduce(scores, axis=1))
 
     def _rows(self, case: Case, persona: str) -> Iterator[_Row]:
         """Encode a conversation as the speaker sees it; several rows if it is too long for one."""
@@ -327,8 +327,8 @@ class PersonaRanking:
 
     def ranks(self, dialogues: Sequence[Dialogue]) -> list[dict[str, float]]:
         """Numbers of `ranking_scores` for each conversation, and its ``potential``."""
-        fits = self._scorer([self._case(dialogue) for dialogue in dialogues])
-        return [{**ranking_scores(fit.scores[-1].tolist()), "potential": float(fit.potential[-1])} for fit in fits]
+        found = self._scorer([self._case(dialogue) for dialogue in dialogues])
+        return [{**ranking_scores(each.scores[-1].tolist()), "potential": float(each.potential[-1])} for each in found]
 
 
 class PersonaRankingMetric(PersonaRanking, PerDialogueMetric):
@@ -347,10 +347,7 @@ class PersonaRankingMetric(PersonaRanking, PerDialogueMetric):
 
 
 def ranking_scores(scores: Sequence[float]) -> dict[str, float]:
-    """The expected ``p@1``, ``p@5``, ``r@5``, ``r@10`` and ``mrr`` of the first candidate if ties are broken at random.
-
-    Scores that differ by less than 1e-9 are equal.
-    """
+    """Expected ``p@1``, ``p@5``, ``r@5``, ``r@10`` and ``mrr`` of the first candidate, with ties within 1e-9."""
     differences = np.asarray(scores[1:]) - scores[0]
     n_better = int((differences > 1e-9).sum())
     n_equal = int((np.abs(differences) <= 1e-9).sum()) + 1
@@ -402,7 +399,7 @@ class PersonaRankingReward(PersonaRanking, BatchedConversationReward):
             assert isinstance(self._scorer, EmbeddingScorer)
             after = [-self._scorer.triplet_losses(case) for case in cases]
         else:
-            after = [fit.potential for fit in self._scorer(cases)]
+            after = [each.potential for each in self._scorer(cases)]
         values = (
             each[np.searchsorted(case.read, dialogue.turn_bounds)]
             for dialogue, case, each in zip(dialogues, cases, after, strict=True)

@@ -107,8 +107,7 @@ def member_scores(members: Sequence[SequenceClassifier], texts: list[str]) -> ND
 
 def deviations(by_member: NDArray[np.float64], offsets: NDArray[np.float64]) -> NDArray[np.float64]:
     """Standard deviations over models, without what one model's scores are above the mean of all. Shape (N,)."""
-    found: NDArray[np.float64] = (by_member - offsets).std(-1)
-    return found
+    return (by_member - offsets).std(-1)
 
 
 def load_reward_model(
@@ -124,7 +123,10 @@ def load_reward_model(
     hint = "Use the folder of a run with alg.id: reward_model."
     if folder is None:
         raise ModelError(f"{who}: {name!r} is not the folder of a reward model (it has no {CARD_FILE}). {hint}")
-    card = _read_card(folder / CARD_FILE)
+    try:
+        card = RewardModelCard(**json_object((folder / CARD_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelError(f"{folder / CARD_FILE} is damaged ({error}); train the reward model again") from error
     if card.unit != unit:
         raise ConfigError(f"{who}: the reward model {name!r} scores {_USES[card.unit]}")
     if card.format != FORMAT:
@@ -141,13 +143,6 @@ def load_reward_model(
         if (n_outputs := members[-1].model.config.num_labels) != 1:
             raise ModelError(f"{who}: the model in {place} has {n_outputs} outputs, but a reward model has one. {hint}")
     return RewardModel(card, members)
-
-
-def _read_card(path: Path) -> RewardModelCard:
-    try:
-        return RewardModelCard(**json_object(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelError(f"{path} is damaged ({error}); train the reward model again") from error
 
 
 KEY = "semantic/learned_automodel_metric"

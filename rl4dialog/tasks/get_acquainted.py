@@ -38,7 +38,6 @@ TOPICS = tuple(
     for name, topic in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()
 )
 SMALL_TALK = "small_talk"  # goal of utterances without a topic
-GOALS = (*(topic.name for topic in TOPICS), SMALL_TALK)
 GREETINGS = ("hello .", "hi there .", "good morning .", "nice to meet you .")
 REACTIONS = ("that sounds nice .", "oh , i see .", "good to know .", "how interesting .")
 NOTHING = "nothing special ."

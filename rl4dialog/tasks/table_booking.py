@@ -189,7 +189,10 @@ class TableBooking(TextGenPool):
         for index in range(n_samples):
             talk_seed = derive_seed(seed, "table_booking", split, index)
             wish = wishes[index % len(wishes)]
-            opening = draw_opening(wish, random.Random(derive_seed(talk_seed, "opening")))
+            rng = random.Random(derive_seed(talk_seed, "opening"))
+            named = rng.sample(SLOTS, rng.choice((1, 2)))
+            values = [slot.in_opening.format(*slot.of(values_in(wish))) for slot in SLOTS if slot in named]
+            opening = rng.choice(GUEST["opening"]).format(" ".join(values))
             meta_data = {"history": [opening], "goal_text": wish}
             sample = Sample(f"{split}_{index}", dialogue_format.prompt([opening], system), [], meta_data)
             samples.append(with_game(sample, play(CarelessClerk(), BookingGuest(), sample, max_turns, talk_seed)))
@@ -202,10 +205,3 @@ def wishes_of(split: str) -> list[str]:
     """The wishes of a split, in random order."""
     wishes = [WISHES[i] for i in shuffled(len(WISHES), "table_booking")]
     return {"test": wishes[:200], "val": wishes[200:300], "train": wishes[300:]}[split]
-
-
-def draw_opening(wish: str, rng: random.Random) -> str:
-    """Draw what the guest says at first, with one or two values of the wish."""
-    named = rng.sample(SLOTS, rng.choice((1, 2)))
-    values = [slot.in_opening.format(*slot.of(values_in(wish))) for slot in SLOTS if slot in named]
-    return rng.choice(GUEST["opening"]).format(" ".join(values))

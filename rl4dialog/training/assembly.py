@@ -121,6 +121,11 @@ class Assembly:
         """The language model with which training begins, after its warm start."""
         return build_language_model(self.config, self.texts)
 
+    @property
+    def model_state(self) -> str:
+        """Description of this model, if the run has a warm start."""
+        return "after its warm start"
+
     @part
     def end_of_turn(self) -> EndOfTurn:
         return build_end_of_turn(self, self.initial_model)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.config import RunConfig, parse_config
-from rl4dialog.core.config_blocks import GENERATION_OPTIONS
+from rl4dialog.core.config_blocks import generation_backends
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError, shown
 from rl4dialog.core.files import json_object, read_manifest, read_or_nothing, write_manifest
 from rl4dialog.core.run_format import current_config, current_state, naming_writer, numbered, why_removed
@@ -106,6 +106,16 @@ class CheckpointStore:
         self._run_folder.write_json(f"{CHECKPOINTS_FOLDER}/{_BEST_FILE}", record)
         self._remove_old()
 
+    def best(self) -> Checkpoint | None:
+        """The checkpoint that is marked as the best; ``None`` without one. All processes must call this.
+
+        Raises:
+            CheckpointError: If it is damaged.
+        """
+        found = best_checkpoint(self._run_folder.root) if self._run_folder is not None else None
+        path = all_gather_object(found and self._run_folder and self._run_folder.path(_name(found["iteration"])))[0]
+        return read_checkpoint(path) if path else None
+
     def _remove_old(self) -> None:
         assert self._run_folder is not None
         found, best = checkpoint_folders(self._run_folder.root), best_checkpoint(self._run_folder.root)
@@ -178,7 +188,7 @@ _MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
 _FREE = (
     *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s", "env.vec_env", "env.n_workers"),
-    *(f"generation.{key}" for key in GENERATION_OPTIONS["vllm_server"] if key != "ahead"),
+    *(f"generation.{key}" for backend in generation_backends().values() for key in backend.free),
 )
 
 

@@ -442,12 +442,25 @@ def judged(
         record |= {key: values[i] for key, values in columns.items()}
         record |= {key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()}
         predictions.append(record)
-    return Evaluation(_of_all(scores, columns), predictions, talks=talks)
+    return Evaluation(_of_all(scores, columns) | _by_partner(scores, talks), predictions, talks=talks)
 
 
 def _of_all(scores: MetricResult, columns: Mapping[str, list[float]]) -> dict[str, float]:
     """Mean reward, if there is one, and the corpus scores of the metrics."""
     return mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
+
+
+def _by_partner(scores: MetricResult, talks: Sequence[Talk]) -> dict[str, float]:
+    """Means over the conversations with each of several partners, as ``<key>/<name of the partner>``."""
+    found, partners = dict[str, float](), sorted({talk.dialogue.partner for talk in talks} - {""})
+    for key, (each, _) in scores.items():
+        if each is None:
+            continue
+        for partner in partners:
+            own = [value for value, talk in zip(each, talks, strict=True) if talk.dialogue.partner == partner]
+            if known := [value for value in own if not math.isnan(value)]:
+                found[f"{key}/{partner}"] = sum(known) / len(known)
+    return found
 
 
 def _history(sample: Sample) -> dict[str, list[str]]:

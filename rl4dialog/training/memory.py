@@ -25,7 +25,7 @@ from rl4dialog.core.process_memory import machine_mib, peak_resident_mib, reside
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.functional.masks import FIXED_COST, SHARING_COST, length_groups, rows_per_pass
 from rl4dialog.policies.casts import tensors_at, wide_places
-from rl4dialog.policies.decoding import keeps_states
+from rl4dialog.policies.decoding import keeps_states, most_gaps
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.gradient_steps import checkpoint_layers
 from rl4dialog.policies.graph_sampler import eager_reason, power_of_two, refusal, uncaptured
@@ -127,6 +127,8 @@ def peak_mib(device: torch.device) -> float:
     """Peak memory of this process in MiB: main memory, or memory allocated by torch on a GPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / MIB
+    if device.type == "mps":  # which counts no peak, but keeps what it once had
+        return torch.mps.driver_allocated_memory() / MIB
     return peak_resident_mib()
 
 
@@ -252,14 +254,17 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         activations = None
     vocabulary = embedding_rows(model)
     kept = 0
+    remembers = config.env.args.max_turns > 1 and args.get("share_prompts", True)
+    remembers = remembers and model.config.model_type in CONTINUED
     if has_graphs:
         n_places = power_of_two(n_envs)  # and in the graphs' pool, logits of a step before and after its filters
-        kept = n_places * (_cache_bytes(model, lengths.prompt, lengths.reply, half) + 4 * _FLOAT * vocabulary)
+        n_columns = lengths.prompt + (most_gaps(lengths.prompt) if remembers else 0)
+        kept = n_places * (_cache_bytes(model, n_columns, lengths.reply, half) + 4 * _FLOAT * vocabulary)
         kept += sum(2 * each.numel() for each in tensors_at(wide_places(model, torch.bfloat16)) if half)
         cache = kept
     else:
         cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply, half)
-    if config.env.args.max_turns > 1 and args.get("share_prompts", True) and model.config.model_type in CONTINUED:
+    if remembers:
         cache += n_envs * _cache_bytes(model, rows.longest_prompt, 0, half)
     n_trained = _bytes_of(trained)
     pass_rows = min(n_envs, rows_per_pass(torch.device(device_type), rows.n_agent_tokens, vocabulary) or n_envs)

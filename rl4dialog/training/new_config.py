@@ -30,7 +30,7 @@ from rl4dialog.data.rows import table_suffix
 from rl4dialog.data.splits import folded
 
 CHAT_MODEL, TINY_MODEL = "builtin/smollm2-135m-instruct", "builtin/tiny-gpt2"
-_N_LEARNED = 10000  # replies of a warm start, repeated ones included
+_N_LEARNED, _MOST_EPOCHS = 10000, 100  # replies of a warm start, repeated ones included, and its epochs
 _TOKENS_PER_WORD = 1.5  # of English text, rounded up
 _LARGEST_SHARE = 0.25  # of rows for validation, so that half of few rows are trained
 _N_SHOWN, _LONGEST_SHOWN = 3, 300  # samples, and their characters
@@ -62,11 +62,53 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
     return _checked(text, reward)
 
 
+def partner_text(
+    table: Table, name: str, model: str = CHAT_MODEL, goal: str | None = None, people: str | None = None
+) -> str:
+    """Write a commented config that learns the partner's side of a table of dialogues."""
+    if not {"dialogue", "conversation"} & table.columns.keys():
+        raise ConfigError(f"--learn partner needs dialogues, and {table.path} has prompts and replies")
+    is_tiny = model.startswith("builtin/tiny-")
+    sides = {"goal": goal or table.goal, "people": {"by": by} if (by := people or table.people) else None}
+    known = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in sides.items() if value is not None)
+    is_base = is_tiny or _is_base(model)
+    source = Path(__file__).with_name("new_config_partner.txt").read_text(encoding="utf-8")
+    text = Template(source, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined).render(
+        name=name,
+        data=table.path.name,
+        model=model,
+        datapool=f"{_datapool(table, 'eou' if is_base else 'chat_template')}    learn: partner\n{known}",
+        n_prompt=_tokens((table.n_prompt_words + table.n_partner_words) * (2 if is_tiny else 1), 1024),
+        n_reply=_tokens(table.n_partner_words, 128),
+        is_tiny=is_tiny,
+        n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows)) if is_tiny else 3,
+    )
+    return _checked(text, None)
+
+
+def partner_findings(table: Table, text: str) -> Iterator[str]:
+    """What a person should know about the partner's side of a table, which is read as in a training."""
+    config = yaml.safe_load(text)["datapool"]
+    args = {**config["args"], "format": "eou"}
+    if "goal" not in args:
+        yield "No column with goals was found (--goal COLUMN): it will say what is likely, whatever a sample is about."
+    if "people" not in args:
+        yield "No column that names people was found (--people COLUMN): the same people may be in train and test."
+    with _quiet():
+        data = {name: DataPoolRegistry.get(config["id"], {**args, "split": name}) for name in SPLITS}
+    notes: Counter[str] = sum((each.notes for each in data.values()), Counter())
+    yield from (f"{what[0].upper()}{what[1:]}: {n:,}." for what, n in notes.items() if n)
+    yield f"Conversations: {', '.join(f'{name} {len(each):,}' for name, each in data.items())}, such as:"
+    for sample, _ in [*data["train"]][:_N_SHOWN]:
+        said = " | ".join([sample.prompt_or_input_text, *sample.references, *(sample.meta_data or {})["continuation"]])
+        yield f"  {said if len(said) <= _LONGEST_SHOWN else f'{said[:_LONGEST_SHOWN]} ...'}"
+
+
 def _epochs(table: Table, is_base: bool, reward: str | None) -> int | None:
     """Epochs of a warm start: of models that cannot answer yet, and of others if replies are all that there is."""
     if not table.has_replies or not (is_base or reward is None):
         return None
-    return max(3, math.ceil(_N_LEARNED / table.n_rows)) if is_base else 3
+    return min(_MOST_EPOCHS, max(3, math.ceil(_N_LEARNED / table.n_rows))) if is_base else 3
 
 
 def _is_base(model: str) -> bool:

@@ -173,10 +173,10 @@ def on_policy_rows(config: OnPolicyConfig) -> Rows:
     if MEMORY_SHARE * memory.total / MIB > there:
         raise NotEnoughMemory(f"the run needs {how_much}, and this machine has {there:,.0f} MiB {where}; {LESS_MEMORY}")
     reason = why_without_graphs(config, parts.initial_model, parts.lengths, args)
-    has_vllm, of_policy = config.generation.has_vllm, f"transformers, because {reason}" if reason else "graph"
-    yield "generation backend", config.generation.backend if has_vllm else of_policy
+    is_outside, of_policy = config.generation.chosen.build, f"transformers, because {reason}" if reason else "graph"
+    yield "generation backend", config.generation.backend if is_outside else of_policy
     settings = GenerationSettings.from_kwargs(config.own_generation_block.kwargs)
-    truncated = f"truncates the policy's distribution (see rollout/{'sampler_kl' if has_vllm else 'truncated_mass'})"
+    truncated = f"truncates the policy's distribution (see rollout/{'sampler_kl' if is_outside else 'truncated_mass'})"
     yield "sampler", truncated if settings.truncates else "the policy's own distribution"
 
 
@@ -187,7 +187,7 @@ def n_minibatches(n_tokens: int, batch_size: int) -> int:
 def _conversation_rows(config: OnPolicyConfig, parts: Assembly, args: dict[str, Any]) -> Rows:
     env, lengths, partner = config.env.args, parts.lengths, config.env.args.conversation_partner
     assert partner is not None
-    yield "conversation partner", partner.id
+    yield "conversation partner", ", ".join(each.id for each, _ in conversations.members_of(partner))
     n_copies, has_beginning = conversations.n_weight_copies(config)
     if n_copies:
         yield "opponents", f"the initial policy, and at most {n_copies} later copies"

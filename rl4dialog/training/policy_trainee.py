@@ -23,12 +23,14 @@ from transformers import AutoTokenizer
 
 from rl4dialog.core.config import OnPolicyConfig, PolicyRunConfig
 from rl4dialog.core.errors import CheckpointError, ConfigError, DataError, PartnerError, RewardError
+from rl4dialog.core.features import features
 from rl4dialog.core.files import to_plain
 from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.run_format import config_of
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.envs.vectorize import env_states, load_env_states
+from rl4dialog.envs.vectorize import load_env_states
 from rl4dialog.functional.distributed import all_gather_object
 from rl4dialog.policies import saving
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -38,13 +40,13 @@ from rl4dialog.runs.run_folder import CONFIG_FILE
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.policy import is_guided, own_policy_args
 from rl4dialog.training.building.rewards import TOTAL
+from rl4dialog.training.callbacks.base import FeatureCallback
 from rl4dialog.training.callbacks.run import ConversationLogCallback, TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
 from rl4dialog.training.critic_measure import MIN_ITERATIONS, N_CONTINUATIONS, CriticMeasure, value_ranks
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 from rl4dialog.training.trainee import TextTrainee
-from rl4dialog.training.watch import RunFacts, WatchCallback
 
 _logger = logging.getLogger(__name__)
 PARTNER_FILE = "partner.safetensors"
@@ -101,12 +103,10 @@ class PolicyTrainee(TextTrainee):
         self.evaluator.begin_run(self.algorithm.policy)
         # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
-        self._watch = WatchCallback(self.facts, tracker.run_folder) if tracker is not None else None
-
-    @property
-    @abstractmethod
-    def facts(self) -> RunFacts:
-        """Settings by which logged values are judged."""
+        self._of_features = list[FeatureCallback]()
+        if tracker is not None:
+            named = [name for feature in features().values() for name in feature.callbacks]
+            self._of_features = [import_object(name)(self, tracker.run_folder) for name in named]
 
     @property
     def iteration(self) -> int:
@@ -117,8 +117,9 @@ class PolicyTrainee(TextTrainee):
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
         found = super().evaluate(split, iteration, reward_must_work)
-        if iteration == 0 and split == "val" and self._watch is not None:
-            self._watch.check_start([each[TOTAL] for each in found.predictions if TOTAL in each])
+        if iteration == 0 and split == "val":
+            for callback in self._of_features:
+                callback.check_start([each[TOTAL] for each in found.predictions if TOTAL in each])
         return found
 
     def learn(self, callbacks: Sequence[BaseCallback]) -> None:
@@ -127,9 +128,9 @@ class PolicyTrainee(TextTrainee):
             first, last = list[BaseCallback](), list[BaseCallback]()
             if isinstance(self.parts.config, OnPolicyConfig) and self.parts.config.logging.conversations:
                 first = [ConversationLogCallback(self._tracker)]
-            if self._tracker is not None and self._watch is not None:
+            if self._tracker is not None:
                 tracking = TrackingCallback(self._tracker, progress, rates_and_shown)
-                first, last = [*first, tracking, self._watch], [tracking.last]
+                first, last = [*first, tracking, *self._of_features], [tracking.last]
             self.algorithm.learn(
                 n_left * self.algorithm.timesteps_per_iteration,
                 CallbackList([*first, *callbacks, *last]),
@@ -189,8 +190,9 @@ class PolicyTrainee(TextTrainee):
 
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         super().summarize(before, after)
-        if self._watch is not None and self._watch.summary is not None:
-            print(self._watch.summary)
+        for callback in self._of_features:
+            if callback.summary is not None:
+                print(callback.summary)
 
     def close(self) -> None:
         self.algorithm.env.close()
@@ -212,12 +214,6 @@ class OnPolicyTrainee(PolicyTrainee):
         self.evaluator.has_critic = self.algorithm.needs_critic and not self.parts.lengths.secret
         if critic_from is not None:
             load_initial_critic(self.algorithm.policy, critic_from, self._reference_hash)
-
-    @property
-    def facts(self) -> RunFacts:
-        config, scorer = self._config, self.parts.scorer
-        weights = {part.name: part.weight_at(1) for part in scorer.parts} if scorer is not None else {}
-        return RunFacts(config.precision, config.alg.kl_div.target_kl, weights, config.env.args.max_turns)
 
     def _value_ranks(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Rank correlations of the critic's values with returns of a few states; none if they cannot be computed."""
@@ -249,7 +245,10 @@ class OnPolicyTrainee(PolicyTrainee):
         }
 
     def state_of_process(self) -> dict[str, Any]:
-        return {"envs": env_states(self.algorithm.env), "episodes": list(self.algorithm.ep_info_buffer or [])}
+        return {
+            "envs": self.algorithm.env.env_method("state_dict"),
+            "episodes": list(self.algorithm.ep_info_buffer or []),
+        }
 
     def save_state(self, folder: Path | None) -> None:
         super().save_state(folder)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rl4dialog.core.config_blocks import RunConfig
+from rl4dialog.core.config_blocks import KeepBestConfig, RunConfig
 from rl4dialog.core.errors import CheckpointError, RewardError
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.run_format import naming_writer
@@ -15,7 +15,7 @@ from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import duration, say
 from rl4dialog.runs.report.pages import write_report_or_warn
-from rl4dialog.runs.run_folder import MODEL_FOLDER
+from rl4dialog.runs.run_folder import MODEL_FOLDER, ROLLOUT_INFO_FILE
 from rl4dialog.runs.summary import is_headline
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.components import build_callbacks
@@ -108,7 +108,7 @@ class Trainer:
         if self._tracker is None:
             return None
         run_path = self._tracker.run_folder.root
-        if n_done and self._config.has_rollouts:
+        if self._config.has_rollouts and (run_path / ROLLOUT_INFO_FILE).is_file():
             plot_reward_curve_or_warn(run_path, run_path / "reward_curve.png")
         write_report_or_warn(run_path)
         self._tracker.log_result(n_done, metrics_of(before), metrics_of(after))
@@ -155,7 +155,9 @@ class Trainer:
         return found
 
     def _learn(self) -> None:
-        checkpoints = self._checkpoint_callback()
+        settings = self._config.train_evaluation
+        store = CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last)
+        checkpoints = self._checkpoint_callback(store)
 
         def evaluate(iteration: int) -> None:
             self._evaluate(("val",), iteration)
@@ -173,10 +175,26 @@ class Trainer:
             reason = next((reason for reason in all_gather_object(self._configured.stopped_by) if reason), "a callback")
             reason = reason if self._reward_error is None else "a reward that failed in an evaluation"
             say(f"stopped after iteration {self.trainee.iteration} of {n_iters} by {reason}", on_terminals=True)
+        if settings.keep_best is not None and settings.keep_best.restore and self._reward_error is None:
+            self._return_to_best(store, settings.keep_best)
 
-    def _checkpoint_callback(self) -> CheckpointCallback:
+    def _return_to_best(self, checkpoints: CheckpointStore, settings: KeepBestConfig) -> None:
+        """Return to the best iteration, whose evaluations are then those after training."""
+        n_done = self.trainee.iteration
+        if (best := checkpoints.best()) is None or best.iteration == n_done:
+            return
+        self.trainee.restore(best)
+        known = {each.split: each.metrics for each in self.evaluations if each.iteration == best.iteration}
+        self._latest.update({split: self.trainee.recall(split, best.iteration) for split in known})
+        which = f"after iteration {best.iteration}" if best.iteration else "before training"
+        value = known["val"][settings.metric]
+        kept = f"kept the model {which}, of {n_done} iterations: its {settings.metric} on val was the best, {value:.4g}"
+        say(kept, on_terminals=True)
+
+    def _checkpoint_callback(self, store: CheckpointStore) -> CheckpointCallback:
         settings, keep_best = self._config.train_evaluation, None
         if (best := settings.keep_best) is not None:
             keep_best = MetricHistory(self.evaluations, best.metric, best.mode, "train_evaluation.keep_best")
-        store = CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last)
-        return CheckpointCallback(store, self._tracker, self._signals, self.trainee, settings.save_every, keep_best)
+        may_keep_start = best is not None and best.restore
+        run = (self._tracker, self._signals, self.trainee)
+        return CheckpointCallback(store, *run, settings.save_every, keep_best, may_keep_start)

@@ -349,6 +349,7 @@ def test_mistakes_of_generate_are_told(run, tmp_path, refused):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.skipif("push_to_hub" not in COMMANDS, reason="push_to_hub is of a feature")
 def test_custom_policy_is_published_only_with_trust(copied, tmp_path, refused):
     (tmp_path / "mine.py").write_text(
         "from rl4dialog.catalog import PolicyRegistry\n"

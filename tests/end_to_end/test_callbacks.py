@@ -112,10 +112,7 @@ def test_supervised_run_refuses_what_needs_rollouts(tmp_path, refused, extra, me
     ("info_fns", "message"),
     [
         ([{"id": "retuns"}], "unknown info function 'retuns'; did you mean 'returns'?"),
-        (
-            [{"id": "returns", "args": {"n": 1}}],
-            "info_fns[0].args.n: info function 'returns' has no argument 'n'",
-        ),
+        ([{"id": "returns", "args": {"n": 1}}], "info_fns[0].args.n: info function 'returns' has no argument 'n'"),
         ([{"id": "returns"}, {"id": "returns"}], "logging.info_fns[1]: returns is listed twice; remove one"),
     ],
 )

@@ -24,7 +24,6 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "check_configs.py"
 OURS = Path(__file__).parent / "rl4lms_configs"
 THEIRS = Path(os.environ.get("RL4DIALOG_TEST_RL4LMS_CONFIGS", "not given"))
 RL, SUPERVISED, DIALOGUE = "summarization_t5_ppo.yml", "film_gpt2_supervised.yml", "dialog_gpt2_nlpo.yml"
-IN_SHORT = (SUPERVISED, DIALOGUE)
 MODEL_PARALLEL = "alg.policy.args.apply_model_parallel has no effect"
 START = "env.args.context_start_token has no effect: an encoder-decoder's"
 NOTES = {
@@ -59,7 +58,7 @@ def check(folder):
     return check_configs(folder, partial(main_of, "train"), lambda report: None)
 
 
-@pytest.mark.parametrize("name", quick(*IN_SHORT, of=NOTES))
+@pytest.mark.parametrize("name", quick(SUPERVISED, DIALOGUE, of=NOTES))
 def test_config_in_rl4lms_schema_runs_and_says_what_it_means(tmp_path, name):
     shutil.copy(OURS / name, tmp_path)
     (report,) = check(tmp_path)

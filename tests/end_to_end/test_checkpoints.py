@@ -1,10 +1,14 @@
 """What is kept of a run while it trains, what is passed over, and which resumptions are refused."""
 
 import errno
+import json
 import os
 import signal
 
+import pytest
+import torch
 from runs import lines, make_config, run_folder, train, trained_run
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl4dialog import cli
@@ -190,3 +194,33 @@ def test_another_reference_is_refused(tmp_path, capsys, refused):
     before = contents(tmp_path)
     refused(train(tmp_path, config, "--resume"), "the reference of the KL penalty")
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_training_ends_with_the_best_model_if_asked(tmp_path, mode, capsys):
+    keep = {"metric": "length/words", "mode": mode, "restore": True}
+    config = config_of(
+        tmp_path, train_evaluation__keep_best=keep, train_evaluation__keep_last=1, train_evaluation__eval_every=1
+    )
+    folder = trained_run(tmp_path, config, "--set", "alg.args.learning_rate=0.01")
+    said = capsys.readouterr()
+
+    best, result = best_checkpoint(folder), json.loads((folder / "result.json").read_text())
+    assert best is not None
+    after = {line["epoch"]: line["metrics"] for line in lines(folder / "val_split_metrics.jsonl")}
+    choose = max if mode == "max" else min
+    words = {epoch: metrics["length/words"] for epoch, metrics in after.items()}
+    assert [*words] == [0, 1, 2, 3] and words[best["iteration"]] == choose(words.values())
+    assert best["iteration"] == next(epoch for epoch in words if words[epoch] == choose(words.values()))
+
+    # The model, what was measured last, and the result are those of this iteration; the last one can go on.
+    saved = load_file(folder / "model" / "model.safetensors")
+    expected = load_file(folder / "checkpoints" / f"iteration_{best['iteration']:06d}" / "model" / "model.safetensors")
+    assert saved.keys() == expected.keys() and all(torch.equal(saved[name], expected[name]) for name in saved)
+    assert [line["epoch"] for line in lines(folder / "test_split_metrics.jsonl")] == sorted({0, best["iteration"]})
+    assert result["val"]["after"] == after[best["iteration"]]
+    assert kept(tmp_path) == sorted({best["iteration"], 3})
+    assert ("kept the model" in said.err) is (best["iteration"] < 3)
+
+    assert train(tmp_path, config, "--set", "alg.args.learning_rate=0.01", "--set", "train_evaluation.n_iters=4") == 0
+    assert [line["iteration"] for line in lines(folder / "rollout_info.jsonl")] == [1, 2, 3, 4]

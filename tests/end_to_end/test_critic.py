@@ -1,81 +1,11 @@
-"""The critic of complete runs: the command, its files, the report, and metrics of evaluations during training."""
+"""The critic as evaluations during training measure it."""
 
-import copy
-import json
 import math
 
-import pytest
-from runs import contents, lines, make_config, module_run, run_folder, trained_run
-
-from rl4dialog import cli
-
-GAME = {
-    "tokenizer__vocab_size": 400,
-    "datapool": {"id": "guess_what", "args": {"n_train": 32, "n_val": 12, "n_test": 2}},
-    "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0}, "per_turn": -0.05}},
-    "env__args": {"max_prompt_length": 160, "max_episode_length": 6, "max_turns": 3, "partner": {"id": "guess_what"}},
-    "train_evaluation__eval_batch_size": 64,
-    "train_evaluation__max_eval_samples": 12,
-    "train_evaluation__metrics": [{"id": "conversation"}],
-}
-
+from guessing import GAME
+from runs import contents, lines, make_config, module_run, trained_run
 
 run = module_run(lambda folder: make_config(folder, **GAME))
-
-
-def measured(run, *flags):
-    sizes = ["--n_states", "12", "--n_continuations", "2", "--n_ordered", "3"]
-    code = cli.main(["critic", "--run", str(run), *sizes, *flags])
-    return code, json.loads((run / "critic.json").read_text(encoding="utf-8")) if code == 0 else None
-
-
-def test_command_writes_prints_and_reports_what_it_measured(run, capsys):
-    code, found = measured(run)
-    assert code == 0 and (run / "critic.png").read_bytes().startswith(b"\x89PNG")
-    about = [found[name] for name in ("checkpoint", "split", "seed", "n_states", "n_continuations")]
-    assert about == ["iteration_000002", "val", 0, 12, 2]
-    assert len(found["bins"]) == 6 and "explained_variance/turn_3" in found["metrics"]
-    printed = capsys.readouterr().out
-    assert "explained_variance/turn_3" in printed and "values are of normalized rewards or include" in printed
-    assert measured(run)[1] == found and measured(run, "--seed", "1")[1] != found
-    assert cli.main(["report", str(run)]) == 0
-    page = (run / "report.html").read_text(encoding="utf-8").replace("<wbr>", "")
-    assert '<section id="critic">' in page and "explained_variance/turn_3" in page
-    (run / "critic.json").unlink()
-    assert cli.main(["report", str(run)]) == 0
-    assert '<section id="critic">' not in (run / "report.html").read_text(encoding="utf-8")
-
-
-def test_critic_that_reads_the_secret_is_measured_with_it(tmp_path):
-    of_critic = {"alg__policy__args__critic": "separate", "alg__policy__args__critic_reads": "secret"}
-    config = make_config(tmp_path, **copy.deepcopy(GAME), **of_critic, train_evaluation__value_rank_states=12)
-    own = trained_run(tmp_path, config)
-    code, found = measured(own)
-    assert code == 0 and found["notes"]
-    # All conversations begin with the same prompt, so only the secret tells their first states apart.
-    assert len({state["value"] for state in found["states"] if state["turn"] == 1}) > 1
-
-
-def test_single_replies_are_measured_within_them(tmp_path, capsys):
-    config = make_config(tmp_path, train_evaluation__n_iters=1, reward_fn={"id": "chrf"})
-    code, found = measured(trained_run(tmp_path, config), "--split", "train")
-    assert code == 0 and found["n_states"] == 12 and found["metrics"]["reliability"] is not None
-    assert not [key for key in found["metrics"] if "turn" in key or key == "order"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"alg__id": "rloo", "alg__args__n_generations": 2}, "rloo, has no critic"),
-        ({"env__args__partner": {"id": "replay"}, "env__args__max_turns": 2}, "'replay' cannot be repeated"),
-    ],
-)
-def test_runs_that_cannot_be_measured_are_refused(tmp_path, changes, message, capsys):
-    pool = {"datapool__args__samples": "dialogues"} if "env__args__partner" in changes else {}
-    config = make_config(tmp_path, **changes, **pool, train_evaluation__n_iters=1)
-    code, _ = measured(trained_run(tmp_path, config))
-    assert code == 2 and message in capsys.readouterr().err
-    assert not (run_folder(tmp_path) / "critic.json").exists()
 
 
 def test_measure_during_training_changes_nothing_else(run, tmp_path):

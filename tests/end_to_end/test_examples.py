@@ -133,13 +133,3 @@ def test_commands_of_get_started_work_one_after_another(at_root, capsys, monkeyp
     assert Path("comparison.html").is_file()
     said = capsys.readouterr().out
     assert "intent/accuracy" in said and re.search(r"^  reward -?\d", said, re.MULTILINE)
-
-
-def test_players_of_wordle_have_a_line_each(at_root, monkeypatch, capsys):
-    first, _ = [line for line in commands_of("docs/wordle.md") if "wordle_players.py" in line]
-    monkeypatch.setattr("sys.argv", [*shlex.split(first)[1:], "--n", "300"])
-    runpy.run_path(str(EXAMPLES / "wordle_players.py"), run_name="__main__")
-    found = re.findall(r"^(\w+) +return (-\d\.\d{3}), standard error", capsys.readouterr().out, re.MULTILINE)
-    assert [name for name, _ in found] == ["random", "wrong", "repeat", "mixture", "consistent", "info_gain"]
-    means = {name: float(mean) for name, mean in found}
-    assert means["repeat"] < means["mixture"] < means["consistent"] < means["info_gain"]

@@ -101,14 +101,7 @@ def config_of(folder, **overrides):
     return write_config(folder, changed(CONFIG, data | overrides))
 
 
-@pytest.mark.parametrize(
-    ("original", "port"),
-    [
-        (RL4LMS, RL4LMS_PORT),
-        (OPENRL, OPENRL_PORT),
-    ],
-    ids=["rl4lms", "openrl"],
-)
+@pytest.mark.parametrize(("original", "port"), [(RL4LMS, RL4LMS_PORT), (OPENRL, OPENRL_PORT)], ids=["rl4lms", "openrl"])
 def test_port_changes_few_lines(original, port):
     assert_few_lines_changed(original, port)
 

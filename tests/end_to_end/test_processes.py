@@ -12,14 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from apart import Command, finished, launched, trained
-from fake_vllm_server import VLLMServer
 from feature_rows import rows_of_features
 from runs import changed, lines, make_config, supervised, write_config
 from safetensors.torch import load_file
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import MAX_HALVINGS
-from rl4dialog.core.config import parse_config
-from rl4dialog.training.assembly import Assembly
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
 # What accelerate launch says for configs with FSDP and DeepSpeed.
@@ -134,12 +131,7 @@ def test_several_processes_give_the_weights_of_one(tmp_path, algorithm, kind, n_
 GAME = {
     "datapool": {"id": "guess_what", "args": {"n_train": 40}},
     "reward_fn": {"id": "letters"},
-    "env__args": {
-        "max_prompt_length": 64,
-        "max_episode_length": 10,
-        "max_turns": 3,
-        "partner": {"id": "guess_what"},
-    },
+    "env__args": {"max_prompt_length": 64, "max_episode_length": 10, "max_turns": 3, "partner": {"id": "guess_what"}},
     "alg__args__critic_warmup_iters": 1,
     "alg__args__critic_epochs": 1,
     "alg__args__supervised_coef": 0.1,
@@ -208,24 +200,6 @@ def test_shards_give_the_weights_of_two_copies(tmp_path, algorithm, kind, change
     assert trained_in_shards["train/grad_norm"] == pytest.approx(trained_["train/grad_norm"], rel=1e-3)
     halved = [each.get("train/step_halvings") for each in (trained_, trained_in_shards)]
     assert halved[0] == halved[1] and (halved[0] is None or 0 < halved[0] < MAX_HALVINGS)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("variables", [{}, FSDP], ids=["copies", "shards"])
-def test_two_processes_share_a_vllm_server_as_one(tmp_path, variables):
-    config = changed(plain_config(tmp_path, "ppo", "causal"), {**LORA, "train_evaluation.n_iters": 2})
-    config.pop("warm_start")
-    parts = Assembly(parse_config(config, "config.yml"))
-    with VLLMServer(parts.initial_model, parts.tokenizer, tmp_path / "served") as server:
-        config["generation"] = {"backend": "vllm_server", "url": server.url}
-        for n, environment in ((1, {}), (2, variables)):
-            finished(tmp_path, config, n, **environment)
-        assert_same_by_one_and(2, tmp_path, n_iters=2)
-        saved = load_file(tmp_path / "p" / "by_2" / "model" / "model.safetensors")
-        served = server.llm.module.state_dict()
-        assert served.keys() - saved.keys() <= {"lm_head.weight"} and len(saved) > 10
-        for name, weight in saved.items():
-            torch.testing.assert_close(served[name], weight, rtol=0, atol=1e-6)
 
 
 @pytest.mark.long

@@ -4,77 +4,49 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import SHORT, lines, make_config, run_folder, trained_run, write_dialogues
+from runs import SHORT, changed, lines, make_config, run_folder, trained_run, write_dialogues
 from stand_ins import bert_config, bert_folder, bert_tokenizer  # noqa: F401 (fixtures)
+
+from rl4dialog.core.yaml_loader import load_yaml
 
 GENERATION = {"do_sample": True, "top_k": 20, "min_length": 2, "max_new_tokens": 20}
 
 
 def dialog_config(data, bert):
-    """The keys and values of RL4LMs' dialog task for GPT-2 and PPO, with fewer iterations and environments."""
+    """A dialog config of RL4LMs' schema with PPO, three variants of the reward, and most of RL4LMs' metrics."""
     coefficients = [(0.5, 0.5), (0.25, 0.75), (0.75, 0.25)]
-    return {
-        "tokenizer": {
-            "model_name": "builtin/tiny-gpt2",
-            "padding_side": "left",
-            "truncation_side": "left",
-            "pad_token_as_eos_token": True,
-        },
-        "reward_fn": {
-            "expand": True,
-            "values": [
-                {"id": "intent_accuracy", "args": {"intent_coeff": intent, "auto_coeff": auto}}
-                for intent, auto in coefficients
-            ],
-        },
-        "datapool": {"id": "daily_dialog", "args": {"context_size": 2, "path": str(data)}},
-        "env": {"n_envs": 2, "args": {"max_prompt_length": 128, "max_episode_length": 30, "terminate_on_eos": True}},
-        "alg": {
-            "id": "ppo",
-            "args": {"n_steps": 64, "batch_size": 64, "verbose": 1, "learning_rate": 0.000001, "n_epochs": 5},
-            "kl_div": {"coeff": 0.2, "target_kl": 0.5},
-            "policy": {
-                "id": "causal_lm_actor_critic_policy",
-                "args": {
-                    "model_name": "builtin/tiny-gpt2",
-                    "apply_model_parallel": True,
-                    "generation_kwargs": GENERATION,
-                },
-            },
-        },
-        "train_evaluation": {
-            "eval_batch_size": 32,
-            "n_iters": 1,
-            "eval_every": 5,
-            "save_every": 10,
-            "metrics": [
-                {"id": "intent_accuracy"},
-                {
-                    "id": "causal_perplexity",
-                    "args": {"tokenizer_id": "builtin/tiny-gpt2", "stride": 128, "model_type": "causal"},
-                },
-                {"id": "diversity", "args": {}},
-                {"id": "meteor", "args": {"synonyms": False}},
-                {"id": "rouge"},
-                {"id": "bleu", "args": {}},
-                {"id": "bert_score", "args": {"language": "en", "model_type": bert, "num_layers": 1}},
-                {"id": "sacre_bleu", "args": {"tokenize": "intl"}},
-            ],
-            "generation_kwargs": GENERATION,
-        },
-    }
-
-
-def test_dialog_config_runs(
-    tmp_path: Path,
-    bert_folder: str,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    config = dialog_config(write_dialogues(tmp_path / "data"), bert_folder)
     # METEOR without synonyms: WordNet is a download, which this test does without.
-    config["reward_fn"]["values"] = [
-        {**value, "args": {**value["args"], "synonyms": False}} for value in config["reward_fn"]["values"]
+    rewards = [
+        {"id": "intent_accuracy", "args": {"intent_coeff": intent, "auto_coeff": auto, "synonyms": False}}
+        for intent, auto in coefficients
     ]
+    policy_args = {"model_name": "builtin/tiny-gpt2", "apply_model_parallel": True, "generation_kwargs": GENERATION}
+    metrics = {
+        "intent_accuracy": {},
+        "causal_perplexity": {"tokenizer_id": "builtin/tiny-gpt2", "stride": 128, "model_type": "causal"},
+        "diversity": {},
+        "meteor": {"synonyms": False},
+        "rouge": {},
+        "bleu": {},
+        "bert_score": {"language": "en", "model_type": bert, "num_layers": 1},
+        "sacre_bleu": {"tokenize": "intl"},
+    }
+    changes = {
+        "tokenizer.model_name": "builtin/tiny-gpt2",
+        "reward_fn.values": rewards,
+        "datapool.args": {"context_size": 2, "path": str(data)},
+        "env.n_envs": 2,
+        "alg.id": "ppo",
+        "alg.policy": {"id": "causal_lm_actor_critic_policy", "args": policy_args},
+        "train_evaluation.n_iters": 1,
+        "train_evaluation.metrics": [{"id": id, "args": args} for id, args in metrics.items()],
+        "train_evaluation.generation_kwargs": GENERATION,
+    }
+    return changed(load_yaml(Path(__file__).parent / "rl4lms_configs" / "dialog_gpt2_nlpo.yml"), changes)
+
+
+def test_dialog_config_runs(tmp_path, bert_folder, capsys):  # noqa: F811
+    config = dialog_config(write_dialogues(tmp_path / "data"), bert_folder)
     folder = trained_run(tmp_path, config, "--variant", "2")
     resolved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert resolved["reward_fn"]["args"]["intent_coeff"] == 0.75

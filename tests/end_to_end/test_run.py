@@ -4,20 +4,15 @@ import json
 import re
 import shutil
 
-import fake_vllm
 import pytest
-import torch
 from covering import covering
-from fake_vllm_server import VLLMServer
 from feature_rows import rows_of_features
 from runs import DENSE_REWARD, SAMPLING, SHORT, lines, make_config, run_folder, train, trained_run, without_times
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from rl4dialog.core.config import parse_config
 from rl4dialog.inference.loading import load_policy
 from rl4dialog.scores import meteor
 from rl4dialog.text.chat_template import START_VARIABLE
-from rl4dialog.training.assembly import Assembly
 
 
 @pytest.mark.usefixtures("reward_curve")
@@ -243,55 +238,3 @@ def test_dry_run_knows_every_algorithm(tmp_path, algorithm, capsys):
         sizes.append(int(size))
     assert ("replies per prompt" in plan) == (algorithm == "rloo")
     assert (sizes[0] > sizes[1]) == (algorithm != "rloo"), "a critic of its own costs memory, where there is one"
-
-
-def test_run_with_a_vllm_server_samples_with_the_weights_of_the_moment(tmp_path):
-    """The server is restarted while the replies of the second iteration are sampled."""
-    config = make_config(tmp_path, alg__args__learning_rate=1e-2)
-    config["train_evaluation"] |= {"max_eval_samples": 2, "metrics": []}
-    parts = Assembly(parse_config(config, "config.yml"))
-    with VLLMServer(parts.initial_model, parts.tokenizer, tmp_path / "served") as server:
-
-        def restart_in_mid_run(server, route, body):
-            if server.version.endswith("/2") and route == "/v1/completions" and server.n_restarts == 1:
-                server.restart()
-
-        server.spoil = restart_in_mid_run
-        config["generation"] = {"backend": "vllm_server", "url": server.url}
-        logged = lines(trained_run(tmp_path, config) / "rollout_info.jsonl")
-    assert len(logged) == 2 and server.n_restarts > 1
-    for iteration in logged:
-        assert abs(iteration["rollout/sampler_kl"]) < 1e-4
-        assert 1 <= iteration["rollout/sampler_max_ratio"] < 1.01
-
-
-def test_run_begins_the_replies_of_the_next_rollout_ahead(tmp_path):
-    config = make_config(tmp_path, alg__args__importance_correction="token", alg__args__ent_coef=1.0)
-    config["alg"]["args"]["learning_rate"] = 1e-2
-    config["train_evaluation"] |= {"max_eval_samples": 2, "metrics": []}
-    parts = Assembly(parse_config(config, "config.yml"))
-    with VLLMServer(parts.initial_model, parts.tokenizer, tmp_path / "served") as server:
-        config["generation"] = {"backend": "vllm_server", "url": server.url, "ahead": 1}
-        first, second = lines(trained_run(tmp_path, config) / "rollout_info.jsonl")
-    assert abs(first["rollout/sampler_kl"]) < 1e-4 < abs(second["rollout/sampler_kl"])
-    assert first["rollout/sampler_max_ratio"] < 1.01 < second["rollout/sampler_max_ratio"]
-
-
-@pytest.mark.parametrize("lora", [None, {"r": 2}])
-def test_run_with_vllm_evaluates_and_samples_with_the_weights_of_the_moment(tmp_path, monkeypatch, lora):
-    """On a stand-in for vLLM, which has no other weights than those it is sent."""
-    fake_vllm.install(monkeypatch)
-    generation = {"backend": "vllm", "sleep": True}
-    config = make_config(tmp_path, generation=generation, lora=lora, alg__args__learning_rate=1e-2)
-    config["train_evaluation"] |= {"max_eval_samples": 2, "metrics": []}
-    for iteration in lines(trained_run(tmp_path, config) / "rollout_info.jsonl"):
-        assert abs(iteration["rollout/sampler_kl"]) < 1e-4
-        assert 1 <= iteration["rollout/sampler_max_ratio"] < 1.01
-        assert "rollout/truncated_mass" not in iteration
-    llm = fake_vllm.LLM.last
-    assert llm.max_model_len == 24 + 10
-    # Before the first iteration, after it (evaluation and rollout share them), and after the last.
-    assert llm.calls.count("reload_weights") == 3 and llm.calls.count("sleep") == 2
-    saved = AutoModelForCausalLM.from_pretrained(run_folder(tmp_path) / "model").state_dict()
-    for name, tensor in llm.module.state_dict().items():
-        torch.testing.assert_close(tensor, saved[name], rtol=0, atol=1e-7)

@@ -23,17 +23,13 @@ FEW_SAMPLES = {
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},
     "get_acquainted": {"n_train": 24, "n_val": 6, "n_test": 6},
-    "guess_the_picture": {"n_train": 12, "n_val": 6, "n_test": 6},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
     "table_booking": {"n_train": 12, "n_val": 6, "n_test": 6},
-    "text_arena": {"n_train": 12, "n_val": 6, "n_test": 6},
-    "wordle": {"n_train": 12, "n_val": 6, "n_test": 6},
     **{id: {"n_train": 12, "n_val": 6, "n_test": 6} for id in rows_of_features("GENERATED_POOLS")},
     **rows_of_features("FEW_SAMPLES"),
 }
-OWN_DATA = FEW_SAMPLES.keys() - {"daily_dialog"}
 
 
 def tiny_model(name, folder):
@@ -66,7 +62,7 @@ def smaller(config, path, data, outside):
     config.get("lora", {}).pop("layers_to_transform", None)  # the tiny model has no such layers
     pool = config["datapool"]
     pool.setdefault("args", {}).update(FEW_SAMPLES.get(pool["id"], {}))
-    if pool["id"] not in OWN_DATA:
+    if pool["id"] not in FEW_SAMPLES.keys() - {"daily_dialog"}:
         pool["args"]["path"] = str(write_original(pool["id"], data))
 
     alg, evaluation = config["alg"], config["train_evaluation"]
@@ -86,9 +82,10 @@ def smaller(config, path, data, outside):
         blocks.append(alg["policy"]["args"]["generation_kwargs"])
     if "warm_start" in config:
         config["warm_start"].update(n_epochs=1, batch_size=4, max_samples=4)
-    # The system message of a chat, and a persona, take up many tokens of a tiny vocabulary.
+    # The system message of a chat, a persona and a goal take up many tokens of a tiny vocabulary.
     limits = LIMITS
-    if pool["args"].get("format") == "chat_template" or pool["id"] == "get_acquainted":
+    has_goals = pool["id"] == "get_acquainted" or pool["args"].get("learn") == "partner"
+    if pool["args"].get("format") == "chat_template" or has_goals:
         limits = {**LIMITS, "max_prompt_length": 200}
         config.get("env", {}).get("args", {})["max_prompt_length"] = 200
     for block in blocks:

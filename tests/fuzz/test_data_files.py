@@ -126,7 +126,6 @@ def test_damaged_file_gives_valid_samples_or_an_error_that_names_it(originals, t
         ("conversational", "train.jsonl"),
         ("conversations", "train.jsonl"),
         ("conversations_gzip", "train.jsonl.gz"),
-        ("crd3", "aligned data/c=2/C1E001_2_0.json"),
         *rows_of_features("CUT_FILES"),
     ],
 )

@@ -19,7 +19,7 @@ CLOCK = (
 )
 MIXED = [{"id": "openers", "share": 0.5}, {"id": "small_talk", "args": {"n_train": 5}, "share": 0.5}]
 GENERATED = (
-    *("small_talk", "get_acquainted", "guess_the_picture", "guess_what", "table_booking", "wordle"),
+    *("small_talk", "get_acquainted", "guess_what", "table_booking"),
     *rows_of_features("GENERATED_POOLS"),
 )
 WITHOUT_FILES = {
@@ -31,8 +31,7 @@ WITHOUT_FILES = {
     **rows_of_features("POOLS_WITHOUT_FILES"),
     **{name: {"n_train": 20, "n_val": 20, "n_test": 20} for name in GENERATED},
 }
-# The first needs a package, and the second reads as the ones in the table do.
-UNTESTED = {"text_arena", "hf_dataset", *rows_of_features("UNTESTED_POOLS")}
+UNTESTED = {"hf_dataset", *rows_of_features("UNTESTED_POOLS")}
 
 
 def everything(folder):
@@ -42,7 +41,7 @@ def everything(folder):
     offered = {"render_chat": ChatTemplate(tokenizer, parse_time("2026-03-09T23:30:00+00:00"))}
     offered |= rows_of_features("OFFERED_TO_POOLS")
     pools = [*WITHOUT_FILES.items(), ("feedback", {"path": str(folder / "feedback")})]
-    pools.append(("wordle", {"n_train": 20, "n_val": 20, "n_test": 20, "games": "adversarial"}))
+    pools += rows_of_features("OTHER_POOLS_WITHOUT_FILES")
     pools += [(id, {**args, "path": str(folder / name)}) for name, (id, args, _) in POOLS.items()]
     assert {id for id, _ in pools} | UNTESTED == {*DataPoolRegistry.ids()}
     for id, args in pools:

@@ -114,3 +114,34 @@ def test_run_with_a_partner_that_is_given_more_iterations_is_the_longer_run(tmp_
     short, long = (config_of(tmp_path, **settings, train_evaluation__n_iters=n) for n in (1, 2))
     assert train(tmp_path, short) == 0
     assert_same_run(request.getfixturevalue(f"run_with_{id}"), trained_run(tmp_path, long, "--resume"))
+
+
+def several(*partners, **args):
+    return {"id": "several", "args": {"partners": [*partners], **args}}
+
+
+def test_several_equal_partners_are_one(tmp_path, run_with_rules):
+    """Each in half of the conversations, with the same seeds; only records and metrics name them."""
+    both = several({**DRAWN, "name": "a"}, {**DRAWN, "name": "b"})
+    one, other = contents(run_with_rules), contents(trained_run(tmp_path, config_of(tmp_path, both)))
+    weights = [name for name in one if name.endswith(".safetensors")]
+    assert weights and all(one[name] == other[name] for name in weights)
+    (records,) = (found for name, found in other.items() if name.endswith("epoch_2_test_split_predictions.json"))
+    named = [record.pop("partner") for record in records]
+    assert records == one["epoch_2_test_split_predictions.json"] and {*named} <= {"a", "b"}
+    metrics = other["test_split_metrics.jsonl"][-1]["metrics"]
+    for name in set(named):
+        turns = [record["conversation/turns"] for record, own in zip(records, named, strict=True) if own == name]
+        assert metrics[f"conversation/turns/{name}"] == pytest.approx(sum(turns) / len(turns))
+
+
+def test_partners_in_workers_and_in_the_main_process_are_one_of_several(tmp_path, model):
+    own = language_model(model)
+    opening = {**DRAWN, "args": {**DRAWN["args"], "opening": "hello ."}}
+    own["partner"] = several(opening, {**own["partner"], "name": "from_people"}, weights=[1, 2])
+    folder = trained_run(tmp_path, config_of(tmp_path, vec_env="blocks", **own, train_evaluation__max_eval_samples=6))
+    records = contents(folder)["epoch_2_test_split_predictions.json"]
+    assert {record["partner"] for record in records} == {"rules", "from_people"}
+    for record in records:
+        assert (record["turns"][0]["text"] == "hello .") == (record["partner"] == "rules")
+    assert any("rollout/task_reward/from_people" in each for each in map(str, contents(folder).values()))

@@ -90,6 +90,19 @@ VARIANTS = {
         "lora": {"r": 2, "target_modules": ["c_attn"]},
     },
     "self_play": {**SELF_PLAY, "env__vec_env": "blocks", "env__n_workers": 2},
+    "several_partners": {
+        **SELF_PLAY,
+        "env__args__partner": {
+            "id": "several",
+            "args": {
+                "partners": [
+                    SELF_PLAY["env__args__partner"],
+                    {"id": "rules", "args": {"rules": [{"pattern": "x", "replies": "y"}], "otherwise": ["a", "b"]}},
+                ],
+                "weights": [3, 1],
+            },
+        },
+    },
     "secret_of_the_partner": {
         "datapool": {"id": "guess_what", "args": {"n_train": 40, "n_val": 4, "n_test": 4}},
         "env__args": {"max_prompt_length": 40, "max_episode_length": 5, "max_turns": 2, "bootstrap_truncated": True},

@@ -16,6 +16,7 @@ from covering import quick
 from learn import ALGORITHMS
 from rows import evaluated
 from tiny import make_env, make_policy, make_tokenizer, maskable_class_of
+from transformers import masking_utils
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.types import Sample
@@ -112,6 +113,21 @@ def test_log_probs_of_sampler_and_trainer_are_those_of_the_bare_model(name):
     close(of_actions.detach(), expected[replies.response_mask])
     first = {**obs, "context_ids": torch.zeros(4, 1, dtype=torch.long), "context_mask": torch.zeros(4, 1).bool()}
     close(policy.evaluate_actions(first, replies.response_ids[:, 0])[1].detach(), expected[:, 0])
+
+
+@pytest.mark.parametrize("name", quick("gpt2", "gemma2", "llama", "mixtral", "opt", of=list(CAUSAL)))
+def test_rows_are_read_the_same_where_nobody_looks_for_packed_texts(name, monkeypatch):
+    looks, found = [], []
+    monkeypatch.setattr(masking_utils, "find_packed_sequence_indices", looks.append)
+    policy, obs = policy_of(make_model(name), critic="none", share_prompts=False)
+    response_ids = torch.arange(24).view(4, 6) % 9 + 3
+    replies = Replies(*obs.values(), response_ids, torch.ones_like(response_ids, dtype=torch.bool))
+    for with_cache in {policy._cache_can_be_shared, False}:
+        policy._cache_can_be_shared = with_cache
+        found.append(policy.sequence_log_probs(replies))
+        assert not (looks and with_cache)
+        looks.clear()
+    assert torch.equal(found[0], found[-1])
 
 
 WITHOUT_STATIC_CACHE = {

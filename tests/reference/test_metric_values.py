@@ -4,13 +4,10 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from rl4dialog.catalog import MetricRegistry
 from rl4dialog.scores import meteor
-from rl4dialog.scores.consistency import NliModel
 
 VALUES = json.loads((Path(__file__).parent / "metric_values.json").read_text(encoding="utf-8"))
 TOTTO = Path(os.environ.get("RL4DIALOG_TEST_DATA", "not given")) / "totto_sample"
@@ -61,33 +58,6 @@ def test_embedding_similarities_are_those_of_nlg_eval(tmp_path):
     }
     for form, scores in expected.items():
         assert found[f"semantic/embedding_{form}"][0] == pytest.approx(scores, abs=1e-9)
-
-
-# Of two sentences with two premises, and of one with one. Shape (pairs, entailment/contradiction/neutral).
-NLI = [[0.9, 0.05, 0.05], [0.2, 0.3, 0.5], [0.1, 0.6, 0.3], [0.95, 0.01, 0.04], [0.02, 0.9, 0.08]]
-SOURCES = ["The train was late today. We missed the meeting.", "The train was late today."]
-SUMMARIES = ["The train was not on time. The meeting was missed.", "The train was on time."]
-
-
-@pytest.mark.parametrize(
-    ("id", "args", "expected"),
-    [
-        ("summaCZS", {"granularity": "sentence"}, [0.475, -0.88]),
-        ("summaCConv", {}, [0.5828539133071899, 0.153066486120224]),
-        ("summaCConv", {"agg": "all"}, [0.5578029155731201, 0.153066486120224]),
-    ],
-)
-def test_summac_is_that_of_its_package(id, args, expected, monkeypatch, tmp_path):
-    """SummaCZS.image2score and SummaCConv.forward of summac 0.0.4, given the probabilities and weights below."""
-    monkeypatch.setattr(NliModel, "__init__", lambda self, *args: None)
-    monkeypatch.setattr(NliModel, "probabilities", lambda self, premises, hypotheses: np.array(NLI))
-    weights = {"mlp.weight": torch.linspace(-1, 2, 23)[None].round(decimals=3), "mlp.bias": torch.tensor([0.1])}
-    weights["layer_final.weight"] = torch.tensor([[-0.5, -0.25, -0.25], [0.5, 0.25, 0.5]])
-    weights["layer_final.bias"] = torch.tensor([0.2, -0.1])
-    torch.save(weights, tmp_path / "weights.bin")
-    start = {"start_file": str(tmp_path / "weights.bin")} if id == "summaCConv" else {}
-    found = MetricRegistry.get(id, {**args, **start}).compute(SOURCES, SUMMARIES, [[], []])
-    assert found[f"consistency/{id.lower()}"][0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.skipif(not TOTTO.is_dir(), reason="RL4DIALOG_TEST_DATA names no folder with ToTTo's sample")

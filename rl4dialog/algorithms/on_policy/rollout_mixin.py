@@ -263,6 +263,7 @@ class LMRolloutMixin(IterationSchedules):
         """Build the policy. All processes start with the main process's weights."""
         super()._setup_model()  # type: ignore[misc]
         policy: Any = self.policy  # type: ignore[attr-defined]
+        policy.n_rollout_rows = self.n_envs  # type: ignore[attr-defined]
         distributed.broadcast([*policy.parameters(), *policy.buffers()])
         if self._sharded:
             shard_policy(policy)
@@ -308,6 +309,8 @@ class LMRolloutMixin(IterationSchedules):
             kl, n_halvings = self._kl_from(before), n_halvings + 1
         if not kl <= limit:
             before.pull(1.0)
+            kl = 0.0
+        self.logger.record("train/kept_update_kl", kl)  # type: ignore[attr-defined]
         self.logger.record("train/step_halvings", n_halvings)  # type: ignore[attr-defined]
 
     @torch.no_grad()

@@ -25,10 +25,12 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import SYSTEM_KEY, Dialogue, Sample
 from rl4dialog.data import splits
 from rl4dialog.data.conversational import plain_or_messages, preference_of, refuse_foreign, reply_of
-from rl4dialog.data.conversations.record import read_dialogues
+from rl4dialog.data.conversations.record import ROLES, read_dialogues
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, chat_messages
+from rl4dialog.data.messages import Notes, log_notes
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row, TypedRow
+from rl4dialog.data.sides import Learned, People, Sides
 from rl4dialog.data.splits import HeldOutShare, IndexFiles, SplitPath
 
 # Wordle games of people. Tweets show only the colours of guesses. ILQL's ``build_human_datastructure.py`` writes one
@@ -278,6 +280,9 @@ class LoggedConversations(TextGenPool):
         min_turns: Count = 1,
         max_size: Count | None = None,
         max_samples: Count = 10_000,
+        learn: Learned = "agent",
+        goal: str | None = None,
+        people: People | None = None,
         render_chat: RenderChat | None = None,
     ) -> LoggedConversations:
         """Load one split.
@@ -305,7 +310,12 @@ class LoggedConversations(TextGenPool):
             make = functools.partial(game_rows, seed=split_seed, true_words=true_words, only=only)
             readers = {split if only else name: functools.partial(make, read) for name, read in readers.items()}
             layout, index_file = "messages", None
-        rows = splits.split_reader(split, readers, str(path), held_out_share, split_seed, index_file=index_file)
+        (sides := Sides(learn, goal, people, held_out_share is not None)).check(readers)
+        copies = splits.Copies(sides.person_of) if people is not None else None
+        if people is not None:
+            readers = {name: functools.partial(sides.chosen, read, split_seed) for name, read in readers.items()}
+        of_split = held_out_share, split_seed
+        rows = splits.split_reader(split, readers, str(path), *of_split, index_file=index_file, copies=copies)
 
         def read() -> Iterator[tuple[Dialogue, Row]]:
             found = (
@@ -322,8 +332,21 @@ class LoggedConversations(TextGenPool):
                         dialogue_format.check_said(text)
                 except DataError as error:
                     raise row.error(str(error)) from error
+                dialogue.meta_data.update(sides.goal_of(row))
                 yield dialogue, row
 
+        if learn == "partner":
+            if layout not in ("messages", "lmrl"):
+                raise DataError(f"datapool 'conversations': learn: partner needs conversations, not layout {layout}")
+            form, notes = replace(dialogue_format, in_conversation=True), Notes()
+            turned = (_from_partner(dialogue, row) for dialogue, row in read())
+            samples = sides.samples(turned, form, split, notes, None)
+            log_notes(notes, f"{path}, {split}")
+            samples = limit_samples(samples, max_samples, "conversations", split, str(path))
+            pool = cls(samples, lambda: TextGenPool.conversations(pool))
+            pool.use_format(form)
+            pool.has_rewards = False
+            return pool
         found = (_sample(dialogue, row, dialogue_format) for dialogue, row in read())
         samples = limit_samples(found, max_samples, "conversations", split, str(path))
         if len(samples) == max_samples and (max_size is None or max_size > max_samples):
@@ -335,6 +358,14 @@ class LoggedConversations(TextGenPool):
         settings += [True] if true_words else []  # logs that were encoded before keep their key
         pool.source_key = {"files": _file_hashes(path), "split": split, "settings": settings, **indexed}
         return pool
+
+
+def _from_partner(dialogue: Dialogue, row: Row) -> tuple[str | int, list[Message], bool, dict[str, Any], Row]:
+    """Id, messages, whether nothing was cut, meta data and row of a conversation."""
+    messages = [{"role": ROLES[turn.speaker], "content": turn.text} for turn in dialogue.turns]
+    is_whole = dialogue.terminated and dialogue.ended_by not in ("max_turns", "length")
+    meta_data = {key: value for key, value in dialogue.meta_data.items() if key != SYSTEM_KEY}
+    return dialogue.id, messages, is_whole, meta_data, row
 
 
 def _file_hashes(path: SplitPath) -> dict[str, str]:

@@ -22,6 +22,8 @@ FEATURE = Feature(
         "rl4dialog.inference.turn_level_agent": f"{__name__}.agent",
         "rl4dialog.rollouts.turn_goals.estimators": f"{__name__}.turn_goals.estimators",
         "rl4dialog.rollouts.turn_goals.vec_env": f"{__name__}.turn_goals.vec_env",
+        "rl4dialog.scores.manual": f"{__name__}.turn_goals.manual",
+        "rl4dialog.scores.tasks": f"{__name__}.turn_goals.metric",
         "rl4dialog.serving.task_chat": f"{__name__}.task_chat",
         "rl4dialog.tasks.camrest": f"{__name__}.tasks.camrest",
         "rl4dialog.tasks.multiwoz": f"{__name__}.tasks.multiwoz",
@@ -33,7 +35,8 @@ FEATURE = Feature(
     configs=(
         *("camrest", "cart_pole", "multiwoz", "town_guide", "benchmarks/camrest.yml", "benchmarks/multiwoz.yml"),
         "benchmarks/turn_goals.yml",
-        *("get_acquainted/turn_goals_dqn.yml", "get_acquainted/turn_goals_lm_dqn.yml"),
+        *("get_acquainted/llama_goals_supervised.yml", "get_acquainted/turn_goals_dqn.yml"),
+        "get_acquainted/turn_goals_lm_dqn.yml",
     ),
     recommended={"town_guide/ppo.yml": "an agent for a task, with a simulated user"},
     page=(

@@ -57,6 +57,7 @@ def _check_turn_goals(config: TurnLevelConfig, run: str) -> None:
         ("datapool", catalog.DataPoolRegistry, pool, "world", "needs a task"),
         ("partner", catalog.PartnerRegistry, partner, "world", "needs a task"),
         ("partner", catalog.PartnerRegistry, partner, "own_side", "speaks with the model that a run trains"),
+        ("partner", catalog.PartnerRegistry, partner, "built", "has the partners of a run on text"),
     ):
         registry.check(chosen.id, chosen.args, f"{key}.args")
         if registry.takes(chosen.id, argument):

@@ -30,7 +30,7 @@ from torch import Tensor
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.core.files import to_plain
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.envs.vectorize import env_states, load_env_states
+from rl4dialog.envs.vectorize import load_env_states
 from rl4dialog.features.dialogue_acts import environments, policies
 from rl4dialog.features.dialogue_acts.config import TurnLevelConfig
 from rl4dialog.features.dialogue_acts.turn_goals.vec_env import PLAYERS, TurnGoalVecEnv
@@ -62,7 +62,7 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
             "numbers": numbers,
             "random": random_state(),
             "actions_random": algorithm.action_space.np_random.bit_generator.state,
-            "envs": env_states(algorithm.env),
+            "envs": algorithm.env.env_method("state_dict"),
             "episodes": list(algorithm.ep_info_buffer),
             "successes": list(algorithm.ep_success_buffer),
             "replay": None if buffer is None else {"pos": buffer.pos, "full": buffer.full},

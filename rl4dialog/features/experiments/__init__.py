@@ -15,5 +15,5 @@ FEATURE = Feature(
         **{f"{_EARLIER}.{name}": f"{__name__}.{name}" for name in _MOVED},
     },
     configs=("benchmarks",),
-    page="comparing.md",
+    page=("comparing.md", "cross_play.md"),
 )

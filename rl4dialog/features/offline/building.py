@@ -47,7 +47,6 @@ from rl4dialog.training.building.policy import (
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.plan import Outline, Rows, n_minibatches, text_rows
 from rl4dialog.training.policy_trainee import PolicyTrainee
-from rl4dialog.training.watch import RunFacts
 
 _SCORED_AT_ONCE = 256
 _logger = logging.getLogger(__name__)
@@ -248,10 +247,6 @@ class OfflineTrainee(PolicyTrainee):
             log = f"the logged conversations of datapool {config.datapool.id!r}, or how they are encoded,"
             advice = "restore the original files and package, or start a new run with another --experiment_name"
             raise CheckpointError(f"{log} have changed since {checkpoint.path} was written: {advice}")
-
-    @property
-    def facts(self) -> RunFacts:
-        return RunFacts(self.parts.config.precision, values_are_returns=self.algorithm.values_are_returns)
 
     def own_state(self) -> dict[str, Any]:
         return {**self.algorithm.training_state(), "log_hash": self.algorithm.log.hash}

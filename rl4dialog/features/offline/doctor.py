@@ -11,9 +11,9 @@ from rl4dialog.features.offline.building import check_rewards, log_notes
 from rl4dialog.features.offline.config import OfflineConfig
 from rl4dialog.features.offline.conversation_log import CONVERSATIONS_WITH_DROPS, CUT_REPLIES, REPLIES
 from rl4dialog.functional.log_probs import token_log_probs
+from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.policy import algorithm_class, all_arguments, build_inference_policy
-from rl4dialog.training.doctor.data_checks import CUT_SHARE
-from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
+from rl4dialog.training.findings import CUT_SHARE, Finding, NotApplicable, judged
 
 # Logged conversations that are read, and those whose loss is measured.
 N_READ, N_SCORED = 256, 16
@@ -23,12 +23,12 @@ N_READ, N_SCORED = 256, 16
 UNIFORM_SHARE = 0.8
 
 
-def _config_of(subject: Subject) -> OfflineConfig:
+def _config_of(subject: Assembly) -> OfflineConfig:
     assert isinstance(subject.config, OfflineConfig)
     return subject.config
 
 
-def logged_conversations(subject: Subject) -> Finding:
+def logged_conversations(subject: Assembly) -> Finding:
     """Check that the log can be encoded, and how much of it is cut."""
     log = subject.log
     replies = log.replies(np.arange(min(len(log), N_READ)))
@@ -45,7 +45,7 @@ def logged_conversations(subject: Subject) -> Finding:
     return judged(max(cut, dropped), measured, advice, warn_above=CUT_SHARE)
 
 
-def logged_rewards(subject: Subject) -> Finding:
+def logged_rewards(subject: Assembly) -> Finding:
     """Check that returns differ, if the algorithm needs rewards."""
     config, log = _config_of(subject), subject.log
     if not algorithm_class(config).needs_rewards:
@@ -60,7 +60,7 @@ def logged_rewards(subject: Subject) -> Finding:
     return Finding("pass", measured)
 
 
-def prior_likelihood(subject: Subject) -> Finding:
+def prior_likelihood(subject: Assembly) -> Finding:
     """Check the language model's loss on replies of the log."""
     config, log = _config_of(subject), subject.log
     policy = build_inference_policy(subject, subject.initial_model)

@@ -119,6 +119,11 @@ class ChatPage(Page[ChatState]):
         state = self._state(visit)
         if not -1 <= number < len(state.exchanges) or state.last is None:
             raise ConfigError("there is no message to send again")
+        if text is not None and state.exchanges[number].of_tool:
+            raise ConfigError("a tool said this, and gives the same answer to the same call")
+        while state.exchanges[number].of_tool:  # the reply to the last message of the user
+            state = state.until(number)
+            number = -1
         text = state.exchanges[number].text if text is None else text
         return self._replied(visit, text, *settings, before=state.until(number))
 
@@ -167,7 +172,8 @@ class ChatPage(Page[ChatState]):
         """Undo, and put the message back where it can be changed."""
         state = self._state(visit)
         self._keep(visit, self._chat.undo(state))
-        return {} if state.last is None else {self._text: self._text_box(text=state.last.text)}
+        asked = [each.text for each in state.exchanges if not each.of_tool]
+        return {self._text: self._text_box(text=asked[-1])} if asked else {}
 
     def _asked(self, visit: Visit, only: str) -> None:
         state = self._state(visit)
@@ -209,7 +215,7 @@ def _bubbles(state: ChatState, index: int, options: Sequence[Any], is_busy: bool
     scale = None if quantity is None else common_scale(quantity, details)
     bubbles = []
     for exchange, message in zip(state.exchanges, state.messages(index)[1::2], strict=True):
-        bubbles.append(Bubble("user", exchange.text))
+        bubbles.append(Bubble("user", f"tool: {exchange.text}" if exchange.of_tool else exchange.text))
         if is_busy and exchange is state.last:
             bubbles.append(Bubble("assistant", message["content"], is_typed=True))
             continue

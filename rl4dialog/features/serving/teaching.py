@@ -36,7 +36,7 @@ from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
 from rl4dialog.policies.saving import save_language_model
 from rl4dialog.rollouts.conversing import partner_replies
 from rl4dialog.runs.run_folder import RunFolder
-from rl4dialog.training.building.conversations import AnyPartner, build_partner
+from rl4dialog.training.building.conversations import AnyPartner, build_partner, members_of
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.supervised import SupervisedExample, SupervisedLoss, build_examples
 
@@ -351,6 +351,10 @@ class _Conversations:
         self._rules = ConversationRules(
             args.max_turns, "sample", args.max_partner_length, args.context_turns, end_when=ends
         )
+        if len(members_of(own)) > 1:
+            raise ConfigError(
+                "a person teaches with one partner; choose it by --set train_evaluation.partner={id: ...}"
+            )
         self._partner = build_partner(own, config, loaded.texts, is_evaluation=True)
         if isinstance(self._partner, PartnerService):
             loaded.begin_conversations(self._partner)
@@ -369,14 +373,17 @@ class _Conversations:
         own = None if isinstance(partner, PartnerService) else copy.deepcopy(partner or ReplayPartner())
         lengths, frame = loaded.lengths, loaded.data.pools["train"].frame()
         end_of_turn = loaded.policy.end_of_turn
-        conversation = Conversation(self._rules, end_of_turn, lengths.prompt, lengths.truncation_side, frame, own)
+        sides = frame, own, copy.deepcopy(loaded.toolbox)
+        conversation = Conversation(self._rules, end_of_turn, lengths.prompt, lengths.truncation_side, *sides)
         conversation.begin(sample, derive_seed(loaded.config.seed or 0, "teach", str(sample.id)))
         return functools.partial(self._answer, conversation)
 
     def _answer(self, conversation: Conversation, said: str) -> PartnerReply:
         """The partner's answer to an utterance of the model; it leaves where the conversation ends by the rules."""
-        if isinstance(self._partner, PartnerService):
-            (answer,) = partner_replies(self._partner, [([*conversation.texts, said], conversation.meta_info)])
+        if (called := conversation.called(said)) is not None:
+            reply = called
+        elif isinstance(self._partner, PartnerService):
+            (answer,) = partner_replies(self._partner, [(conversation.for_partner(said), conversation.meta_info)])
             reply = conversation.heard(answer)
         else:
             reply = conversation.ask(said)

@@ -20,7 +20,7 @@ from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.types import MIN_SAMPLES
 from rl4dialog.core.yaml_loader import flatten, packaged_yaml
 from rl4dialog.functional.statistics import CONFIDENCE, Estimate, Interval, wilson_interval
-from rl4dialog.runs.reading import Predictions, Run, number, pair, read_run
+from rl4dialog.runs.reading import Predictions, Run, number, pair
 
 ROUNDING = 1e-6
 """Change up to which numbers are equal, in units of the metric or, above 1, relative to it."""
@@ -232,9 +232,8 @@ def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predicti
     return run.predictions(split, epochs[0]), run.predictions(split, epochs[-1]) if len(epochs) > 1 else None
 
 
-def changes_on_test(folder: Path) -> tuple[int, list[MetricChange]]:
+def changes_on_test(run: Run) -> tuple[int, list[MetricChange]]:
     """The number of test samples with replies before and after, and the changes of metrics."""
-    run = read_run(folder)
     before, after = before_and_after(run, "test")
     if before is None or after is None:
         return 0, []

@@ -20,6 +20,7 @@ from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.files import naming_errors, replaced, to_plain
 from rl4dialog.core.types import MIN_SAMPLES
 from rl4dialog.core.yaml_loader import flatten
+from rl4dialog.runs.causes import causes
 from rl4dialog.runs.progress import duration
 from rl4dialog.runs.reading import Predictions, Run, as_text, number, pair, read_run
 from rl4dialog.runs.report.curves import (
@@ -246,6 +247,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         run=run,
         subtitle=subtitle(run, state),
         verdict=verdict(headlines, f"{len(after or ()):,} {split} {'prompts' if of == 'replies' else of}"),
+        causes=[] if any(each.effect == "better" for each in headlines) else causes(run),
         first_pictures=[*evaluations[:1], *curves[:n_first]],
         facts=facts(run),
         warnings=run_warnings(run),

@@ -8,11 +8,10 @@ from rl4dialog.catalog import AlgorithmRegistry, InfoFnRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.registry import import_object
 from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes, process_index
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.policies.vllm_backend import VLLMBackend
-from rl4dialog.policies.vllm_server import VLLMServerBackend
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.training.building.conversations import AnyPartner, build_partner, build_task_rewards, env_kwargs
@@ -71,17 +70,12 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
             **supervised,
             **config.alg.args,
         )
-        generation, policy = config.generation, built.policy
+        policy = built.policy
         set_sampler(policy, config)
-        of_vllm = policy.language_model, policy.end_of_turn, texts.lengths.prompt + texts.lengths.reply
-        if generation.backend == "vllm":
-            dtype = {"fp32": "float32", "bf16": "bfloat16"}[config.precision]
-            policy.backend = VLLMBackend(*of_vllm, dtype, config.seed, **generation.options())
-        elif generation.backend == "vllm_server":
-            policy.backend = VLLMServerBackend(*of_vllm, **generation.options())
-            policy.lockstep = n_processes() > 1  # the first process asks for the replies of all
+        if build := config.generation.chosen.build:
+            policy.backend = import_object(build)(policy, config, texts.lengths.prompt + texts.lengths.reply)
         if service is not None:
-            service.begin_run(built.policy)
+            service.begin_run(policy)
     except (AssertionError, TypeError, ValueError) as error:
         vec_env.close()
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error

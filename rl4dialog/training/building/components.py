@@ -23,7 +23,6 @@ from rl4dialog.core.registry import import_object
 from rl4dialog.data.judged_texts import JudgedTexts
 from rl4dialog.data.mixture import Mixture, PoolShare, checked_pools
 from rl4dialog.functional.distributed import n_processes
-from rl4dialog.policies import vllm_backend
 from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
 from rl4dialog.policies.lora import check_settings
 from rl4dialog.runs.experiment_trackers import check_outputs
@@ -114,11 +113,8 @@ def check_components(config: RunConfig) -> None:
             raise ConfigError(message)
         if message not in config.warnings:
             config.warnings.append(message)
-    if isinstance(config, TextConfig) and config.generation.has_vllm:
-        for block in config.generation_blocks:
-            vllm_backend.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
-        if config.generation.backend == "vllm":
-            vllm_backend.import_vllm(config.generation.tensor_parallel_size, config.generation.sleep)
+    if isinstance(config, TextConfig) and (check := config.generation.chosen.check):
+        import_object(check)(config)
 
 
 def check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:

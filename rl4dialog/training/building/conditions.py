@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,6 @@ from rl4dialog.core.protocols import Partner
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.reward_parts import RewardPart, names_needing
 from rl4dialog.functional.distributed import n_processes
-from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.graph_sampler import eager_reason
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
@@ -77,28 +77,10 @@ CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
          "{beams}, which is not supported with env.args.max_turns: {max_turns}, only in evaluations of single replies"),
         (lambda s: not s.corrected.do_sample,
          "alg.args.importance_correction needs {own_block}.do_sample: true; greedy replies have no distribution"),
-        (lambda s: s.ahead and not s.is_corrected,
-         "generation.ahead: the first replies of a rollout are of the weights before the update; set "
-         "alg.args.importance_correction: token or sequence, which corrects for it"),
-        (lambda s: not s.has_vllm and not s.corrected.truncates,
+        (lambda s: not s.samples_outside and not s.corrected.truncates,
          "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k; remove it"),
         (lambda s: s.post_processed and s.has_partner,
          "{post_processed}.post_processing_fn is not supported in conversations with env.args.partner; remove it"),
-        (lambda s: s.has_vllm and not s.has_rollouts,
-         "generation.backend: {backend} is not supported with alg.id: {alg_id}; use transformers"),
-        (lambda s: s.has_vllm and not s.is_causal,
-         "generation.backend: {backend} is not supported with policy {policy_id!r}, only with "
-         "decoder-only models without a mask"),
-        (lambda s: s.adapter_folder and not s.has_lora,
-         "generation.adapter_folder is for adapters, but the config has no lora; add it, or remove adapter_folder"),
-        (lambda s: s.warm_start and s.adapter_folder,
-         "generation.adapter_folder: the server does not get the weights of warm_start; make it a supervised run, and "
-         "serve its model"),
-        (lambda s: s.ahead and s.n_processes > 1,
-         "generation.ahead is not supported in {n_processes} processes; remove it"),
-        (lambda s: s.value_rank_states and s.backend == "vllm_server" and s.n_processes > 1,
-         "train_evaluation.value_rank_states is not supported in {n_processes} processes with generation.backend: "
-         "vllm_server; remove it"),
         (lambda s: s.backend == "graph" and s.graph_refusal,
          "generation.backend: graph is not possible here, because {graph_refusal}; remove it"),
         # -- the task
@@ -115,6 +97,8 @@ CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
          "train_evaluation.partner replaces env.args.partner in evaluations, but there is none"),
         (lambda s: s.plays_itself and not s.has_rollouts,
          "{place}.id: {partner_id} is not supported with alg.id: {alg_id}, which has no rollouts; use language_model"),
+        (lambda s: s.learns == "both" and s.toolbox,
+         "{place}.args.learns: both is not supported with env.args.toolbox"),
         (lambda s: s.learns == "both" and s.own_sampling,
          "{place}.args.generation_kwargs: with learns: both, both sides sample alike; remove it"),
         (lambda s: s.learns == "both" and s.in_evaluations,
@@ -122,8 +106,6 @@ CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
         (lambda s: s.learns == "both" and s.policy_id not in _PLAIN_POLICIES,
          f"{{place}}.args.learns: both needs one of the policies {', '.join(_PLAIN_POLICIES)}; the partner speaks "
          "without the mask or values of {policy_id}"),
-        (lambda s: s.learns == "both" and s.has_vllm,
-         "{place}.args.learns: both is not supported with generation.backend: {backend}"),
         (lambda s: s.learns == "both" and s.bootstrap_truncated,
          "{place}.args.learns: both is not supported with env.args.bootstrap_truncated: true"),
         (lambda s: s.learns == "both" and s.critic_reads == "secret",
@@ -207,8 +189,7 @@ CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
          "env.args.max_partner_length is {max_partner_length:,}, but prompts have only {max_prompt_length:,} tokens"),
         (lambda s: s.critic_reads != "secret" and s.max_secret_length != 256,  # the default
          "env.args.max_secret_length has no effect without alg.policy.args.critic_reads: secret"),
-        (lambda s: s.p_consistent is not None and "mixture" not in s.wordle_players,
-         "datapool.args.p_consistent has no effect on the games: none of them is played by the player mixture"),
+        (lambda s: s.pool_note, "{pool_note}"),
         (lambda s: s.has_partner and s.max_turns == 1,
          "env.args.max_turns is 1: the partner answers once, and the model never reads it"),
     ),
@@ -230,7 +211,9 @@ OF_REWARDS: tuple[Row[Settings], ...] = (
      "reward 'partner' pays what the replies of {place} carry, which never pays"),
     (lambda s: s.can.pays and not s.takes,
      "the replies of {place} carry rewards, which nothing uses; add the reward 'partner', alone or in 'composite'"),
-    (lambda s: any(key not in s.can.outcomes for key, _ in s.outcomes),
+    (lambda s: s.lacks_tools,
+     "reward {lacks_tools!r} reads calls of tools, but there is no env.args.toolbox"),
+    (lambda s: s.unknown,
      "reward {unknown[1]!r} pays the outcome {unknown[0]!r}, but {place} reports {known}"),
 )
 # fmt: on
@@ -239,11 +222,14 @@ OF_REWARDS: tuple[Row[Settings], ...] = (
 def conditions_met(config: RunConfig) -> dict[str, str]:
     """Levels of the conditions that a config with valid arguments meets, by message; the most severe first."""
     rows, own = import_object(config.conditions)(config) if config.conditions else ({}, Settings())
+    tables: list[tuple[Mapping[str, Sequence[Row[Any]]], Settings]] = [(CONDITIONS, own), (rows, own)]
+    if isinstance(config, TextConfig) and config.generation.chosen.conditions:
+        tables.append(import_object(config.generation.chosen.conditions)(config))
     values, found = _values(config), dict[str, str]()
-    scopes = [own.over({**values, **more}) for more in ({}, *_of_partners(config))]
-    for level, of_all in CONDITIONS.items():
-        for settings in scopes:
-            for message in rows_met((*of_all, *rows.get(level, ())), settings):
+    scopes = [{**values, **more} for more in ({}, *_of_partners(config))]
+    for level in CONDITIONS:
+        for scope, (table, settings) in itertools.product(scopes, tables):
+            for message in rows_met(table.get(level, ()), settings.over(scope)):
                 found.setdefault(message, level)
     return found
 
@@ -255,13 +241,17 @@ def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
     values: dict[str, Any] = {"outcomes": outcomes, "names": names_needing(parts, "references") or None}
     values["takes"] = any(isinstance(function, PartnerReward) for function in functions.values())
     scopes: list[dict[str, Any]] = []
+    reads_calls = next((name for name, each in functions.items() if getattr(each, "needs_calls", False)), None)
     for chosen, where in chosen_partners(config):
         assert config.env is not None
         can, args = abilities(chosen), config.env.args
-        scope = {"can": can, "place": f"{where}.id: {chosen.id}", "known": ", ".join(can.outcomes) or "none"}
-        scope["unknown"] = next((each for each in outcomes if each[0] not in can.outcomes), None)
+        of_tools = () if args.toolbox is None else catalog.ToolboxRegistry.resolve(args.toolbox.id).outcomes
+        known = [*can.outcomes, *of_tools]
+        scope = {"can": can, "place": f"{where}.id: {chosen.id}", "known": ", ".join(known) or "none"}
+        scope["unknown"] = next((each for each in outcomes if each[0] not in known), None)
+        scope["lacks_tools"] = reads_calls if args.toolbox is None else None
         scopes.append({**scope, "first": args.first_speaker, "max_turns": args.max_turns})
-    for scope in scopes or [{"has_partner": False}]:
+    for scope in scopes or [{"has_partner": False, "lacks_tools": reads_calls}]:
         for message in rows_met(OF_REWARDS, Settings({**values, **scope})):
             raise ConfigError(message)
 
@@ -294,11 +284,10 @@ def _values(config: RunConfig) -> dict[str, Any]:
 
 
 def _of_text(config: TextConfig) -> dict[str, Any]:
-    policy, pool, args, partners = policy_class(config), config.datapool, config.datapool.args, chosen_partners(config)
+    policy, pool, partners = policy_class(config), config.datapool, chosen_partners(config)
     values: dict[str, Any] = {"policy_id": config.policy_id, "has_rollouts": config.has_rollouts}
-    values |= {"backend": config.generation.backend, "has_vllm": config.generation.has_vllm}
+    values |= {"backend": config.generation.backend, "samples_outside": bool(config.generation.chosen.build)}
     values["warm_start"] = config.warm_start
-    values["is_causal"] = issubclass(policy, CausalLMActorCriticPolicy) and not policy.maskable
     for block in config.generation_blocks:
         settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
         values["graph_refusal"] = values.get("graph_refusal") or eager_reason(
@@ -312,18 +301,14 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
             values["post_processed"] = block.where
     values |= {"evaluation_partner": config.train_evaluation.partner, "has_partner": bool(partners)}
     if config.env is not None:
-        values |= {name: getattr(config.env.args, name) for name in (*_OF_ENV, "max_secret_length")}
+        values |= {name: getattr(config.env.args, name) for name in (*_OF_ENV, "max_secret_length", "toolbox")}
     readers = [(catalog.DataPoolRegistry, pool.id, "datapool")]
     readers += [(catalog.PartnerRegistry, chosen.id, place) for chosen, place in partners]
     found = [f"{place}.id: {id}" for registry, id, place in readers if registry.takes(id, "world")]
     values |= {"task_readers": found, "has_task": config.task is not None, "pool_id": pool.id}
     values["known_tasks"] = ", ".join(catalog.TaskRegistry.ids())
-    if pool.id == "wordle":
-        role = "player" if args.get("games", "player") == "player" else "suboptimal"
-        # Players of the user's own may be made of it.
-        own = "mixture" if args.get("players") else None
-        values["wordle_players"] = (args.get(role) or "mixture", args.get("expert"), args.get("adversary"), own)
-        values["p_consistent"] = args.get("p_consistent")
+    if note_on := getattr(catalog.DataPoolRegistry.resolve(pool.id), "note_on", None):
+        values["pool_note"] = note_on(pool.args)
     return values
 
 
@@ -344,8 +329,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     values |= {"masks": algorithm.maskable, "has_mask": policy.maskable, "guided": policy.guided}
     values["fitting_policy"] = f"maskable_{plain}" if algorithm.maskable else plain
     values |= {"needs_critic": algorithm.needs_critic, "chosen_critic": own.get("critic"), "own_block": block.where}
-    values |= {"adapter_folder": config.generation.adapter_folder, "has_lora": config.lora is not None}
-    values |= {"ahead": config.generation.ahead, "is_corrected": args.get("importance_correction", "none") != "none"}
+    values["is_corrected"] = args.get("importance_correction", "none") != "none"
     if values["is_corrected"]:
         values["corrected"] = GenerationSettings.from_kwargs(block.kwargs, block.where)
     if str(args.get("mask_type", "")).startswith("learned"):
@@ -366,7 +350,6 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     pool = config.datapool
     values["n_prompts"] = {**catalog.DataPoolRegistry.defaults(pool.id), **pool.args}.get("n_train")
     used = {
-        "generation.backend: vllm": config.generation.backend == "vllm",
         "env.args.bootstrap_truncated": config.env.args.bootstrap_truncated,
         "train_evaluation.value_rank_states": config.train_evaluation.value_rank_states is not None,
         "alg.policy.args.compile": own.get("compile", False),

@@ -6,50 +6,68 @@ import inspect
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry
+from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry, ToolboxRegistry
 from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, raised
+from rl4dialog.core.files import is_run
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
+from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.data.pool import Data
+from rl4dialog.data.sides import END, Sides
 from rl4dialog.envs.conversation import Conversation, ConversationRules, OutsidePartner, PartnersSide
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.envs.worker import make_utterance_env
+from rl4dialog.partners.language_model import LanguageModelPartner
 from rl4dialog.partners.self_play import POOL_SIZE, SelfPlayPartner, check_pool
+from rl4dialog.partners.several import SeveralPartners
 from rl4dialog.policies.answering import answer_lengths, answer_settings
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows, named_model_positions
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.training.building.policy import all_arguments
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.texts import Texts, build_toolbox, toolbox_of
 
 _POOL = ("snapshot_every", "pool_size", "latest_share", "learns")
 
 
 def plays_itself(chosen: ComponentConfig | None) -> bool:
-    """Whether a partner is the agent itself."""
-    if chosen is None:
-        return False
+    """Whether a partner is the agent itself, or one of several is."""
+    return chosen is not None and any(_is_a(each, SelfPlayPartner) for each, _ in members_of(chosen))
+
+
+def _is_a(chosen: ComponentConfig, kind: type[Any]) -> bool:
     partner = PartnerRegistry.resolve(chosen.id)
-    return inspect.isclass(partner) and issubclass(partner, SelfPlayPartner)
+    return inspect.isclass(partner) and issubclass(partner, kind)
+
+
+def members_of(chosen: ComponentConfig) -> list[tuple[ComponentConfig, str]]:
+    """Each of several partners, or the only one, with the rest of its key."""
+    if not _is_a(chosen, SeveralPartners):
+        return [(chosen, "")]
+    blocks = chosen.args.get("partners") or []
+    found = [ComponentConfig(id=each["id"], args=each.get("args") or {}) for each in blocks]
+    if any(_is_a(each, SeveralPartners) for each in found):
+        raise ConfigError(f"partner {chosen.id!r} cannot be one of several; list its partners instead")
+    return [(each, f".args.partners[{i}]") for i, each in enumerate(found)]
 
 
 def n_weight_copies(config: TextConfig) -> tuple[int, bool]:
     """How many later copies of the weights self-play keeps at most, and whether it keeps the initial policy."""
     assert config.env is not None
     chosen, others = config.env.args.conversation_partner, config.train_evaluation.partner
-    if chosen is None or not plays_itself(chosen):
-        return 0, False
-    has_pool = bool(chosen.args.get("snapshot_every"))
-    pool_size = chosen.args.get("pool_size") or POOL_SIZE
-    return pool_size - 1 if has_pool else 0, has_pool or others is None
+    itself = [each for each, _ in members_of(chosen) if plays_itself(each)] if chosen is not None else []
+    sizes = [each.args.get("pool_size") or POOL_SIZE for each in itself if each.args.get("snapshot_every")]
+    return sum(sizes) - len(sizes), bool(sizes) or bool(itself and others is None)
 
 
 def _self_play_arguments(
@@ -75,14 +93,25 @@ AnyPartner = Partner | PartnerService
 
 
 def check_partner(config: TextConfig) -> None:
+    for chosen, where in _own_partners(config):
+        PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
+        if _is_a(chosen, SeveralPartners):
+            resolve_partner(chosen)
     for chosen, where in chosen_partners(config):
         PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
         if plays_itself(chosen):
             check_pool(**{name: chosen.args[name] for name in _POOL if name in chosen.args})
+    if config.env is not None and (toolbox := config.env.args.toolbox) is not None:
+        ToolboxRegistry.check(toolbox.id, toolbox.args, "env.args.toolbox.args")
+        build_toolbox(config, None)
 
 
 def chosen_partners(config: TextConfig) -> list[tuple[ComponentConfig, str]]:
-    """Partners of rollouts and evaluations, with their keys; empty if the run has none."""
+    """Partners of rollouts and evaluations, each of several, with their keys; empty if the run has none."""
+    return [(each, where + path) for chosen, where in _own_partners(config) for each, path in members_of(chosen)]
+
+
+def _own_partners(config: TextConfig) -> list[tuple[ComponentConfig, str]]:
     if config.env is None or config.env.args.conversation_partner is None:
         return []
     own = config.train_evaluation.partner
@@ -100,6 +129,27 @@ def abilities(chosen: ComponentConfig) -> Any:
     return resolve_partner(chosen)
 
 
+def with_settings_of_run(chosen: ComponentConfig) -> ComponentConfig:
+    """A language model as partner, with what the run that trained it says of it, if the folder of one is given."""
+    folder = Path(str(chosen.args.get("model_name") or "")).expanduser()
+    if not _is_a(chosen, LanguageModelPartner) or not is_run(folder):
+        return chosen
+    if not (folder / MODEL_FOLDER).is_dir():
+        raise ConfigError(f"partner {chosen.id!r}: the run {folder} has no {MODEL_FOLDER}/, so it is not complete")
+    run = load_yaml(folder / CONFIG_FILE)
+    args, alg = run["datapool"].get("args") or {}, run["alg"]
+    is_seq2seq = str(alg.get("model_type") or (alg.get("policy") or {}).get("id")).startswith("seq2seq")
+    known: dict[str, Any] = {
+        "format": args.get("format") or "eou",
+        "architecture": "seq2seq" if is_seq2seq else "causal",
+    }
+    if args.get("learn") == "partner":
+        known["ending"] = END
+        if args.get("goal"):
+            known |= {"persona_key": Sides(goal=args["goal"]).goal_key, "needs_persona": True}
+    return ComponentConfig(id=chosen.id, args={**known, **chosen.args, "model_name": str(folder / MODEL_FOLDER)})
+
+
 def build_partner(
     chosen: ComponentConfig,
     config: TextConfig,
@@ -110,7 +160,12 @@ def build_partner(
 ) -> AnyPartner:
     """Build a partner; without a model, the end of replies and the size of the vocabulary are the tokenizer's."""
     assert config.env is not None
-    args, tokenizer = config.env.args, texts.tokenizer
+    if _is_a(chosen, SeveralPartners):
+        given = end_of_turn, vocab_size, is_evaluation
+        return resolve_partner(
+            chosen, built=[build_partner(each, config, texts, *given) for each, _ in members_of(chosen)]
+        )
+    args, tokenizer, chosen = config.env.args, texts.tokenizer, with_settings_of_run(chosen)
     max_length = args.max_partner_length or texts.lengths.reply
     provided = {"tokenizer": tokenizer, "world": texts.data.world, "max_prompt_length": texts.lengths.prompt}
     if plays_itself(chosen):
@@ -197,6 +252,7 @@ def env_kwargs(
         "priority_scale": args.priority_scale,
         "partner": partner if isinstance(partner, Partner) else None,
         "outside_partner": partner.side if isinstance(partner, PartnerService) else None,
+        "toolbox": toolbox_of(config, texts) if partner is not None else None,
         "frame": texts.data.pools["train"].frame() if partner is not None else None,
         "first_speaker": args.first_speaker,
         "max_partner_length": args.max_partner_length,
@@ -244,10 +300,13 @@ def why_unmeasured(config: TextConfig) -> str | None:
         return f"alg.id: {config.alg.id} has no critic"
     if (chosen := config.env.args.conversation_partner) is None:
         return None
-    reason = getattr(PartnerRegistry.resolve(chosen.id), "unrepeatable", None)
-    if plays_itself(chosen) and (chosen.args.get("snapshot_every") or chosen.args.get("learns") == "both"):
-        reason = "only with the current policy, which is not trained on both sides"
-    return reason and f"conversations with partner {chosen.id!r} cannot be repeated: {reason}"
+    for each, _ in members_of(chosen):
+        reason = getattr(PartnerRegistry.resolve(each.id), "unrepeatable", None)
+        if plays_itself(each) and (each.args.get("snapshot_every") or each.args.get("learns") == "both"):
+            reason = "only with the current policy, which is not trained on both sides"
+        if reason:
+            return f"conversations with partner {each.id!r} cannot be repeated: {reason}"
+    return None
 
 
 def build_task_rewards(scorer: Scorer) -> TaskRewards:
@@ -304,15 +363,17 @@ def _check_secrets(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
     if n_positions is not None and n > n_positions:
         names = f"env.args.max_secret_length + max_prompt_length{reply}"
         raise ConfigError(f"{names} is {n}, but {config.model_name!r} has only {n_positions} positions; reduce one")
-    partner = None
-    if chosen is not None:
-        key = {**PartnerRegistry.defaults(chosen.id), **chosen.args}.get("persona_key", OutsidePartner.persona_key)
-        partner = build_partner(chosen, config, texts) if hasattr(abilities(chosen), "secret") else None
-    assert partner is None or isinstance(partner, Partner)
-    conversation = Conversation(ConversationRules(), _end_of_turn(texts), lengths.prompt, partner=partner)
-    for sample in texts.data.samples("train"):
-        conversation.prepare(sample, seed=0)
-        conversation.secret_ids(lengths.secret, key)
+    for each in [None] if chosen is None else [member for member, _ in members_of(chosen)]:
+        partner = None
+        if each is not None:
+            given = {**PartnerRegistry.defaults(each.id), **with_settings_of_run(each).args}
+            key = given.get("persona_key", OutsidePartner.persona_key)
+            partner = build_partner(each, config, texts) if hasattr(abilities(each), "secret") else None
+        assert partner is None or isinstance(partner, Partner)
+        conversation = Conversation(ConversationRules(), _end_of_turn(texts), lengths.prompt, partner=partner)
+        for sample in texts.data.samples("train"):
+            conversation.prepare(sample, seed=0)
+            conversation.secret_ids(lengths.secret, key)
 
 
 def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> None:

@@ -119,12 +119,12 @@ def build_inference_policy(parts: Assembly, model: PreTrainedModel, **changes: A
 
 
 def set_sampler(policy: LMActorCriticPolicy, config: TextConfig) -> None:
-    """Let a policy on its device sample as ``generation.backend`` says; vLLM's backends are set elsewhere."""
+    """Let a policy on its device sample as ``generation.backend`` says, if it is to do so."""
     if policy.precision == "bf16" and policy.device.type == "cuda" and not is_bf16_supported(False):
         what = "precision: bf16 is emulated on this GPU, which has no bfloat16 arithmetic; fp32 is faster"
         _logger.warning(what)
     backend, policy.gather_weights = config.generation.backend, config.generation.gather_weights
-    policy.sampler = "transformers" if backend == "vllm" or backend == "vllm_server" else backend
+    policy.sampler = "transformers" if config.generation.chosen.build else backend
     if backend == "graph" and (reason := policy.eager_reason(policy.settings)) is not None:
         raise GenerationError(f"generation.backend: graph is not possible here, because {reason}; remove it")
 

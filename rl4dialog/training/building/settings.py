@@ -33,16 +33,12 @@ class Settings:
     policy_id: str
     has_rollouts: bool
     backend: str
-    has_vllm: bool
-    adapter_folder: str
-    ahead: bool
+    samples_outside: bool
     warm_start: Any
-    is_causal: bool
     graph_refusal: str
     too_long: tuple[str, int, int]
     beams: str
     post_processed: str
-    has_lora: bool
     lora_dropout: float
     evaluation_partner: Any
     has_partner: bool
@@ -50,14 +46,14 @@ class Settings:
     has_task: bool
     known_tasks: str
     pool_id: str
-    wordle_players: tuple[Any, ...]
-    p_consistent: float
+    pool_note: str
     bootstrap_truncated: bool
     max_turns: int
     terminate_on_eos: bool
     max_partner_length: int
     max_prompt_length: int
     max_secret_length: int
+    toolbox: Any
     once: bool
     # -- algorithm and policy
     n_envs: int
@@ -127,6 +123,7 @@ class Settings:
     outcomes: list[tuple[str, str]]
     unknown: tuple[str, str]
     known: str
+    lacks_tools: str
 
     def __init__(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
         vars(self).update({name: value for name, value in values.items() if value is not None})

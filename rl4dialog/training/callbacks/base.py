@@ -50,6 +50,21 @@ class IterationCallback(BaseCallback):
         return True
 
 
+class FeatureCallback(IterationCallback):
+    """Accompanies every run that trains a policy, for the feature that names what makes it in its ``callbacks``.
+
+    It acts when the logged values of an iteration are recorded, before the callbacks of the config.
+    """
+
+    def check_start(self, rewards: Sequence[float]) -> None:
+        """Act on the rewards of the val split before training; empty if there are none."""
+
+    @property
+    def summary(self) -> str | None:
+        """What to print after training, if anything."""
+        return None
+
+
 SPLIT = "val"  # the split evaluated during training
 Key = Annotated[str, Field(min_length=1)]  # metric key
 Mode = Literal["max", "min"]

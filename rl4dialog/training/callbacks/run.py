@@ -131,10 +131,12 @@ class CheckpointCallback(IterationCallback):
         trainee: Trainee,
         every: int | None,
         keep_best: MetricHistory | None = None,
+        may_keep_start: bool = False,
     ) -> None:
         super().__init__()
         self._store, self._tracker, self._signals = store, tracker, signals
         self._trainee, self._every, self._keep_best = trainee, every, keep_best
+        self._may_keep_start = may_keep_start
         self._state, self._in_rollout = dict[str, Any](), False
 
     def evaluated(self) -> None:
@@ -142,7 +144,7 @@ class CheckpointCallback(IterationCallback):
         if self._keep_best is None:
             return
         metric, now = self._keep_best.metric, self.iteration
-        latest, best = self._keep_best.latest(), self._keep_best.best(skip_start=True)
+        latest, best = self._keep_best.latest(), self._keep_best.best(skip_start=not self._may_keep_start)
         if latest is not None and not math.isfinite(latest[1]):  # for example because a judge failed
             _logger.warning("iteration %d cannot be the best: its evaluation has no %s", now, metric)
         elif best is not None and best[0] == now:
@@ -171,6 +173,8 @@ class CheckpointCallback(IterationCallback):
         self._in_rollout = True
         if self._every is not None and self.iteration % self._every == 0 and not self._store.has(self.iteration):
             self._save()
+        if self._may_keep_start and self.iteration == 0:
+            self.evaluated()
         self.stop_if_asked()
 
     def _on_step(self) -> bool:

@@ -3,9 +3,6 @@
 import io
 import json
 import tarfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from stand_in_data import IMDB_REVIEWS, QUESTIONS, STORY, SUMMARIES, story_name
@@ -21,8 +18,6 @@ from rl4dialog.features.corpora.documents import (
     IMDBForSeq2Seq,
     NarrativeQA,
 )
-
-Write = Callable[[dict[str, Any]], Path]
 
 
 @pytest.fixture

@@ -58,7 +58,6 @@ def record(overlap, **changes):
 
 
 TABLE, HIGHLIGHTED = [["name"], ["ann", "-", "bo"], ["a", "page"]], [["ann", "-", "bo"], ["a", "page"]]
-TEXTS = ["Ann knows Bo.", "", "a PAGE  named ann"]
 REFERENCES = [["Ann and Bo.", "Bo, Ann."], ["Bo."], ["A page", "Ann", "Bo", "named ann"]]
 
 
@@ -72,7 +71,7 @@ def test_scores_are_those_of_prepared_texts_and_tables():
             (["a", "page", "named", "ann"], [["a", "page"], ["ann"], ["bo"], ["named", "ann"]]),
         ]
     ]
-    found = ParentTottoMetric().compute([""] * 3, TEXTS, REFERENCES, infos)
+    found = ParentTottoMetric().compute([""] * 3, ["Ann knows Bo.", "", "a PAGE  named ann"], REFERENCES, infos)
     f_scores = [score.f_score for score in expected]
     assert found["table_to_text/parent_overall_f_score"] == (pytest.approx(f_scores), pytest.approx(sum(f_scores) / 3))
     for name, chosen in {"overall": expected, "overlap": expected[::2], "non_overlap": expected[1:2]}.items():

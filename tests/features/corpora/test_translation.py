@@ -1,9 +1,5 @@
 """Translation pools from parallel files in every form, from tables and from a stand-in for the hub."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from rl4dialog.catalog import DataPoolRegistry
@@ -15,8 +11,6 @@ from rl4dialog.features.corpora.translation import (
     WMT16NewsOnly,
     find_parallel_files,
 )
-
-Write = Callable[[dict[str, Any]], Path]
 
 
 def texts(pool):

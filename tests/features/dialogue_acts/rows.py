@@ -30,6 +30,8 @@ def talk_about_a_goal(tab):
 
 
 SYSTEMS = ["convlab2"]
+METRIC_KEYS = {"goal_followed": {"goal_followed"}}
+JUDGES = ["manual_rating"]
 HARMLESS_ARGUMENTS = ["algorithm", "blocks", "ent_coef", "net_arch", "target_entropy"]
 USED_PAGES = [(task_page, talk_about_a_goal)]
 LABELLED_PAGES = [(task_page, 3)]
@@ -152,9 +154,7 @@ MEANINGLESS_NUMBERS = [
     (CART_POLE, args(buffer_size=10**10), "buffer_size: input should be less than or equal to 1000000000"),
 ]
 CONFIGS = [CART_POLE]
-SWITCHED = [
-    (["alg.id=dqn"], "dqn cannot be combined with env.id: text_generation; .* start from .*town_guide/dqn.yml"),
-]
+SWITCHED = [(["alg.id=dqn"], "dqn cannot be combined with env.id: text_generation; .* start from .*town_guide/dqn.yml")]
 CAN_TALK = [
     *(("town_guide/ppo", True), ("town_guide/gpt2_ppo", True)),
     *(("get_acquainted/turn_goals_dqn", False), ("cart_pole/dqn", False)),

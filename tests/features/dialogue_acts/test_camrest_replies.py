@@ -12,7 +12,6 @@ from rl4dialog.features.dialogue_acts.tasks.ontology import Database
 from rl4dialog.features.dialogue_acts.tasks.placeholders import ReplyReader
 from rl4dialog.features.dialogue_acts.tasks.templates import Templates
 
-FILE = Path(__file__).with_name("camrest_replies.tsv")
 ABOUT_A_RESTAURANT = (INFORM, REQUEST, NO_OFFER)
 
 
@@ -25,7 +24,7 @@ def labelled(label):
 def test_acts_have_an_f1_above_ninety_percent():
     reader = ReplyReader(Templates(Database(ONTOLOGY, {RESTAURANT: []})))
     n_right = n_read = n_wanted = 0
-    for line in FILE.read_text(encoding="utf-8").splitlines():
+    for line in Path(__file__).with_name("camrest_replies.tsv").read_text(encoding="utf-8").splitlines():
         text, labels = line.split("\t")
         wanted, read = set(map(labelled, labels.split())), set(reader.read(text))
         n_right, n_read, n_wanted = n_right + len(wanted & read), n_read + len(read), n_wanted + len(wanted)

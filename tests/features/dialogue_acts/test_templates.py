@@ -113,13 +113,7 @@ def test_people_need_not_know_the_templates(text, expected):
     assert {each[:2] for each in found} == {(INFORM, "restaurant")}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "What is the phone number of the hotel?",
-        "can i have the hotel's phone number",
-    ],
-)
+@pytest.mark.parametrize("text", ["What is the phone number of the hotel?", "can i have the hotel's phone number"])
 def test_phrasings_of_a_question(text):
     assert TOWN.parse(text) == [act(REQUEST, "hotel", "phone")]
 

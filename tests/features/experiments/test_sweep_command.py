@@ -26,10 +26,7 @@ def sweep(tmp_path, config, *flags):
         (["--grid", "alg.args.n_epochs=1", "--pruner", "none"], "--pruner has a meaning only with --search"),
         (["--grid", "alg.args.n_epochs=1", "--max_kl", "1"], "--max_kl has a meaning only with --metric"),
         (["--grid", "alg.args.n_epochs=1", "--n_jobs", "0"], "--n_jobs must be at least 1, not 0"),
-        (
-            ["--grid", "alg.args.n_epochs=1", "--max_kl", "nan", "--metric", "reward"],
-            "--max_kl must be above 0, got nan",
-        ),
+        (["--grid", "alg.args.n_epochs=1", "--max_kl", "nan", "--metric", "reward"], "max_kl must be above 0, got nan"),
         (["--grid", "alg.args.gamma=1", "--set", "seed=1", "--set", "seed=2"], "--set seed is given twice"),
         (["--grid", "alg.args.n_epochs=1", "--seeds", "1", "1"], "--seeds contains a seed twice"),
         (["--grid", "alg.args.n_epoch=1"], "n_epoch'; did you mean 'n_epochs'"),

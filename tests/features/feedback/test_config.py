@@ -1,6 +1,7 @@
 """Configs of runs that train a reward model."""
 
 import pytest
+from pages import yaml_of
 from reward_models import make_config as reward_model_config
 
 from rl4dialog.core.config import kind_of, parse_config, text_config
@@ -8,7 +9,6 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.features.feedback.config import RewardModelConfig
 from rl4dialog.training.building.components import check_components
 
-SMALL_TALK = {"id": "small_talk", "share": 1}
 RATED = {"id": "rated_dialogues", "share": 1, "args": {"dataset": "small_talk", "unit": "reply"}}
 
 
@@ -53,4 +53,9 @@ def test_reward_model_needs_judgements_in_every_part():
 
     check(RATED)
     with pytest.raises(ConfigError, match=r"pools\[1\].id: small_talk has no judgements"):
-        check(RATED, SMALL_TALK)
+        check(RATED, {"id": "small_talk", "share": 1})
+
+
+def test_config_by_example_is_valid():
+    page = "docs/feedback.md"
+    check_components(parse_config(yaml_of(page, "tokenizer:"), page))

@@ -7,14 +7,7 @@ from runs import make_config
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
-from rl4dialog.features.feedback.improvement import (
-    Improvable,
-    Verdict,
-    Votes,
-    read_verdict,
-    read_votes,
-    stage_configs,
-)
+from rl4dialog.features.feedback.improvement import Improvable, Verdict, Votes, read_verdict, read_votes, stage_configs
 from rl4dialog.training.building.components import check_components
 
 VOTES = Votes(frozenset(map(str, range(60))), n_corrections=2, n_ratings=0)

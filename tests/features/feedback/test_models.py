@@ -93,7 +93,6 @@ def test_bootstrap_draws_whole_conversations():
 
 
 RATINGS = [0.0, 1.0, 0.25, 0.5, 0.75]
-LOSS = RewardModelLoss("cross_entropy", 0.5, 0.1)
 
 
 def examples(tokenizer):
@@ -120,7 +119,7 @@ def trained(tmp_path, batch_size, n_parts, seeds=(0,), weights=None, **settings)
     rows = examples(tokenizer)
     if weights is not None:
         rows = [{**row, "weights": own} for row, own in zip(rows, weights, strict=True)]
-    make = partial(RewardModelTrainer, loss=LOSS)
+    make = partial(RewardModelTrainer, loss=RewardModelLoss("cross_entropy", 0.5, 0.1))
     state = run_trainer(make, ensemble, args, partial(pad_judged, tokenizer), rows, description="Test")
     heads = [member.classifier.weight.detach() for member in ensemble.members]
     return heads, state["total_loss"] + state["unlogged_loss"]

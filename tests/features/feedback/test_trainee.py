@@ -162,10 +162,7 @@ def test_comparisons_of_equal_texts_are_left_out_and_counted(tmp_path, side, cap
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            pairs(f"{LONG} 1", f"{LONG} 2"),
-            "split 'train': the two texts of all 4 comparisons are equal in the 16 token",
-        ),
+        (pairs(f"{LONG} 1", f"{LONG} 2"), "split 'train': the two texts of all 4 comparisons are equal in the 16"),
         (pairs("same", "same "), "comparisons are equal"),
         ([rating(f"{LONG} {i}", i % 2 * 2 - 1, (f"{LONG} {i}",)) for i in range(8)], "all 4 rated texts are equal"),
         ([rating(f"a {i}", 1, (f"hello {i}",)) for i in range(8)], "all 4 judgements are the same rating, so there is"),

@@ -25,8 +25,6 @@ BC = {"id": "bc", "policy": {"id": "causal_lm_actor_critic_policy", "args": {"mo
 SECRET = {"alg__policy__args__critic_reads": "secret"}
 CONDITIONS_MET = [({}, "error", {"alg": BC, **SECRET}, "critic_reads has no effect with alg")]
 MEANINGLESS_NUMBERS = [
-    ({}, {"alg": BC, "alg__args__learning_rate": 0}, "learning_rate: input should be greater than 0"),
+    ({}, {"alg": BC, "alg__args__learning_rate": 0}, "learning_rate: input should be greater than 0")
 ]
-SWITCHED = [
-    (["alg.id=ilql"], "is for ppo; alg.id: ilql needs other keys, so start from .*random_walks/llama_ilql.yml"),
-]
+SWITCHED = [(["alg.id=ilql"], "is for ppo; alg.id: ilql needs other keys, so start from .*random_walks/llama_ilql.yml")]

@@ -8,29 +8,25 @@ from tiny import make_tokenizer
 
 from rl4dialog import cli
 from rl4dialog.core.config import parse_config
-from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.data.pool import Data
 from rl4dialog.features.offline.building import build_log, check_rewards, log_notes, reply_scores, with_scores
 from rl4dialog.features.offline.config import OfflineConfig
+from rl4dialog.features.offline.tasks.random_walks import RandomWalks
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
-from rl4dialog.tasks.wordle.datapool import Wordle
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.assembly import Assembly
-from rl4dialog.training.building.components import check_components
 from rl4dialog.training.building.texts import run_lengths
 from tests.runs import write_config
 
 CONFIG = {
     "tokenizer": {"model_name": "builtin/characters"},
-    "datapool": {"id": "wordle", "args": {"n_train": 300, "n_val": 2, "n_test": 2, "max_samples": 50}},
+    "datapool": {"id": "random_walks", "args": {"n_train": 300, "n_val": 2, "n_test": 2}},
     "env": {"args": {"max_prompt_length": 80, "max_episode_length": 6}},
-    "alg": {
-        "id": "bc",
-        "policy": {"id": "causal_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-gpt2"}},
-    },
+    "alg": {"id": "bc", "policy": {"id": "causal_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-gpt2"}}},
     "train_evaluation": {"n_iters": 1},
 }
 
@@ -46,15 +42,16 @@ def log_of(config=None):
     return parts.log
 
 
-def test_second_start_reads_no_conversation(monkeypatch):
-    first = log_of()
+def test_second_start_reads_no_conversation(tmp_path, monkeypatch):
+    config = _log_config(tmp_path, 1.0, 0.5, 0.0)
+    first = log_of(config)
 
     def refuse(pool):
         raise AssertionError("conversations are read")
 
-    monkeypatch.setattr(Wordle, "conversations", refuse)
-    second = log_of()
-    assert len(first) == len(second) == 300 and first.hash == second.hash
+    monkeypatch.setattr(LoggedConversations, "conversations", refuse)
+    second = log_of(config)
+    assert len(first) == len(second) == 3 and first.hash == second.hash
 
 
 def test_log_is_encoded_by_prepare(tmp_path):
@@ -65,30 +62,13 @@ def test_log_is_encoded_by_prepare(tmp_path):
 
 
 def test_scores_take_the_place_of_the_logged_rewards():
-    pool = Wordle.prepare("train", n_train=300)
+    pool = RandomWalks.prepare("train", n_train=300)
     (part,) = as_parts(lambda prompt, text, references, info: float(len(text) + len(info["history"])))
     scores = list(reply_scores(pool, Scorer([part])))
     found = list(with_scores(pool, scores))
     rewards = [turn.reward for each in found for turn in each.said if turn.speaker == AGENT]
     assert rewards == scores and any(rewards)
     assert [each.id for each in found] == [each.id for each in pool.conversations()]
-
-
-def test_rules_of_data_and_partner_must_be_the_same():
-    partner = {"id": "guess_the_picture", "args": {"yes_no_penalty": "hard"}}
-    changed = {
-        "datapool": {"id": "guess_the_picture", "args": {"yes_no_penalty": "hard"}},
-        "reward_fn": {"id": "partner"},
-        "env": {"args": {**CONFIG["env"]["args"], "max_turns": 10, "partner": partner}},
-    }
-    config = {**CONFIG, **changed}
-    check_components(parse_config(config, "the test's config"))
-    config["datapool"] = {"id": "guess_the_picture"}
-    with pytest.raises(ConfigError, match=r"partner\.args\.yes_no_penalty is hard, but .* is none"):
-        check_components(parse_config(config, "the test's config"))
-    config["datapool"]["args"] = {"yes_no_penalty": "hard", "max_rounds": 5}
-    with pytest.raises(ConfigError, match=r"partner\.args\.max_rounds is 10, but .* is 5"):
-        check_components(parse_config(config, "the test's config"))
 
 
 def _log_config(tmp_path, *rewards, **alg):

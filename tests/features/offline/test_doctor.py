@@ -9,18 +9,19 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import DataError
 from rl4dialog.features.offline.doctor import logged_conversations, logged_rewards, prior_likelihood
 from rl4dialog.text.prompts import encode_prompt
-from rl4dialog.training.doctor.examination import CHECKS, examine
-from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject
+from rl4dialog.training.findings import Finding, NotApplicable
+
+examination = pytest.importorskip("rl4dialog.features.inspection.examination")
 
 
 def of_walks(tmp_path, **overrides):
-    return Subject(parse_config(walks_config(**overrides), "test"), tmp_path)
+    return examination.Subject(parse_config(walks_config(**overrides), "test"), tmp_path)
 
 
 def test_run_on_a_log_passes_and_skips_what_it_has_not(tmp_path):
     subject = of_walks(tmp_path, env__args__max_episode_length=12)
-    found = examine(subject, show_tracebacks=True)
-    assert list(found) == [*CHECKS, "logged_conversations", "logged_rewards", "prior_likelihood"]
+    found = examination.examine(subject, show_tracebacks=True)
+    assert list(found) == [*examination.CHECKS, "logged_conversations", "logged_rewards", "prior_likelihood"]
     # Few walks are possible, so that some are in two splits.
     assert {name for name, each in found.items() if each.level not in ("pass", "skip")} <= {"held_out", "evaluations"}
     assert found["reward"] == Finding("skip", "alg.id: ilql has no rollouts")

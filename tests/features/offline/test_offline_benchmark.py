@@ -103,6 +103,7 @@ def test_guided_and_unguided_replies_have_the_wanted_length():
 
 
 def test_starts_of_large_logs_are_measured(tmp_path, monkeypatch):
+    pytest.importorskip("rl4dialog.features.games")
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path))
     monkeypatch.setattr("benchmarks.large_logs.N_STEPS", 2048)
     monkeypatch.setattr("benchmarks.large_logs.N_READ", 2)

@@ -36,8 +36,6 @@ LOG = [
     ([B, B, D, END], [1.0, -1.0, 0.0, 5.0], 2),
     ([A, END], [0.0, -1.0], 3),
 ]
-# Of each state and action in the log, once for each time: reward, return, and the next action.
-Pair = tuple[int, int]
 STEPS = defaultdict(list)
 for _tokens, _rewards, _n in LOG:
     for _i, _pair in enumerate(zip([START, *_tokens], _tokens, strict=False)):

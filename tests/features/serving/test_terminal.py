@@ -14,13 +14,7 @@ from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.features.serving.chat import Chat
 from rl4dialog.features.serving.teaching import Situation, Teaching
-from rl4dialog.features.serving.terminal import (
-    TeachingTerminal,
-    TerminalChat,
-    console_reader,
-    parse_command,
-    speaker,
-)
+from rl4dialog.features.serving.terminal import TeachingTerminal, TerminalChat, console_reader, parse_command, speaker
 
 
 def reading(lines, printed=None):
@@ -192,11 +186,7 @@ def test_readline_is_told_what_has_no_width(monkeypatch):
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [
-        ("/", "unknown command '/'"),
-        ("/save", "/save needs FILE"),
-        ("/undo 2", "/undo takes no argument, not '2'"),
-    ],
+    [("/", "unknown command '/'"), ("/save", "/save needs FILE"), ("/undo 2", "/undo takes no argument, not '2'")],
 )
 def test_mistake_in_a_command_is_told(line, message):
     with pytest.raises(ConfigError, match=re.escape(message)):

@@ -15,8 +15,7 @@ def backgrounds(html):
 
 
 @pytest.mark.parametrize(
-    ("quantity", "low", "high"),
-    [(LOG_PROB, -3.0, 0.0), (VALUE, 0.25, 2.0), (KL, -0.75, 0.75), (ADVANTAGE, -1.5, 1.5)],
+    ("quantity", "low", "high"), [(LOG_PROB, -3.0, 0.0), (VALUE, 0.25, 2.0), (KL, -0.75, 0.75), (ADVANTAGE, -1.5, 1.5)]
 )
 def test_scale_is_the_same_for_both_replies(quantity, low, high):
     other = TokenDetails(["c"], [-3.0], [2.0], [0.75], [1.0])

@@ -94,16 +94,6 @@ def test_wrong_line_is_told_by_its_number(tmp_path, changes, message):
         read_feedback(path)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"), [("{", "not valid JSON"), ("[1]", "not valid JSON (it must be a JSON object, not [1])")]
-)
-def test_line_that_is_no_record_is_told(tmp_path, line, message):
-    path = tmp_path / "feedback.jsonl"
-    path.write_text(line + "\n")
-    with pytest.raises(DataError, match=re.escape(f"feedback.jsonl:1: {message}")):
-        read_feedback(path)
-
-
 def test_missing_key_and_missing_file_are_told(tmp_path):
     path = tmp_path / "feedback.jsonl"
     with pytest.raises(DataError, match="cannot be read: No such file"):
@@ -164,10 +154,7 @@ def test_pair_is_judged_by_a_choice_in_any_order_and_a_single_reply_by_a_rating_
         ({"replies": []}, "q.jsonl:1: a preference needs 2 in replies, not 0"),
         ({"replies": [{"model": "m", "text": "a"}], "turns": []}, "q.jsonl:1: turns must be a list of at least one"),
         ({"is_conversation": True}, "q.jsonl:1: is_conversation is only true with one reply"),
-        (
-            {"is_conversation": True, "replies": [{"model": "m", "text": "a"}], "answer": 1},
-            "q.jsonl:1: answer: input should be",
-        ),
+        ({"is_conversation": True, "replies": [{"model": "m", "text": "a"}], "answer": 1}, "q.jsonl:1: answer: input"),
     ],
 )
 def test_invalid_lines_are_errors(tmp_path, change, message):

@@ -15,10 +15,7 @@ from rl4dialog.core.untrusted import redacted, visible, without_secrets
     ("text", "shown"),
     [
         ("https://me:pw@host:8/a?b=1#c", "https://***@host:8/a?b=1#c"),
-        (
-            "--set 'url=wss://tok@h' and http://h/x?api_key=K&n=2",
-            "--set 'url=wss://***@h' and http://h/x?api_key=***&n=2",
-        ),
+        ("--set 'url=wss://tok@h', http://h/x?api_key=K&n=2", "--set 'url=wss://***@h', http://h/x?api_key=***&n=2"),
         (
             "http://h?lang=en;X-Amz-Signature=ab12&Access-Token=t",
             "http://h?lang=en;X-Amz-Signature=***&Access-Token=***",

@@ -1,9 +1,6 @@
 """TRL's dataset formats: messages, prompt and completion, chosen and rejected, as conversations and as plain text."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from conversations import built
@@ -12,8 +9,6 @@ from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.conversational import Conversational
 from rl4dialog.data.dialogue_format import DialogueFormat
-
-Write = Callable[[dict[str, Any]], Path]
 
 
 def message(role, content):
@@ -205,10 +200,7 @@ def test_hub_dataset_is_read(fake_hub):
         ({"prompt": [AGAIN], **PAIR}, "column 'prompt' has 'Tea\\?', but chosen and rejected are whole conversations"),
         ({"prompt": [SYSTEM, USER], **PAIR}, "column 'prompt' has 'Hi!', but .* which share 'Hi!' before the reply"),
         ({"prompt": [USER, REPLY], **PAIR}, "column 'prompt' has 'Hello.', but .* which share 'Hi!' before the reply"),
-        (
-            {"prompt": "Tea?", "chosen": f"{HH} x", "rejected": f"{HH} y"},
-            "has 'Tea\\?', but .* which share 'Hi!' before",
-        ),
+        ({"prompt": "Tea?", "chosen": f"{HH} x", "rejected": f"{HH} y"}, "has 'Tea\\?', but .* which share 'Hi!'"),
         ({"prompt": f"{HH} x\n\nHuman: y", "chosen": f"{HH} x", "rejected": f"{HH} y"}, "has 'y', but .* share 'Hi!'"),
     ],
 )

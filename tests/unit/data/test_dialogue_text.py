@@ -3,13 +3,7 @@
 from feedback_files import rating
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, PromptTurn, Turn
-from rl4dialog.data.dialogue_text import (
-    dialogue_text,
-    opening_in,
-    reply_text,
-    with_goal,
-    without_goal,
-)
+from rl4dialog.data.dialogue_text import dialogue_text, opening_in, reply_text, with_goal, without_goal
 from rl4dialog.data.ratings import judged_dialogue
 
 

@@ -188,7 +188,6 @@ ALSO = {"role": "system", "content": "Be brief."}
 PARTS = [{"type": "text", "text": "Te"}, {"type": "text", "text": "a?"}]
 IMAGE = [*PARTS, {"type": "image_url", "image_url": {"url": "x"}, "text": "y"}]
 CALL = [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
-Messages = list[dict[str, Any]]
 
 
 def at(number, **changes):

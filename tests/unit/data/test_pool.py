@@ -1,7 +1,6 @@
 """The datapool interface and its checks, the samples of a run, and the toy pools."""
 
 import inspect
-import itertools
 import random
 
 import pytest
@@ -10,7 +9,7 @@ from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.pool import Data, TextGenPool, check_split, hub_split, limit_samples
+from rl4dialog.data.pool import Data, TextGenPool, check_split, hub_split
 from rl4dialog.data.toy_pools import DummyPool, RandomNumbers
 from rl4dialog.scores.rules import increasing_numbers_score
 
@@ -65,15 +64,6 @@ def test_splits_have_three_names():
             check_split(split)
     with pytest.raises(DataError, match="did you mean 'train'"):
         check_split("trian")
-
-
-def test_max_size_keeps_the_first_samples():
-    samples = [Sample(index, "", [""]) for index in range(5)]
-    endless = (Sample(index, "", [""]) for index in itertools.count())
-    assert [sample.id for sample in limit_samples(endless, 2, "p", "train", "s")] == [0, 1]
-    assert [sample.id for sample in limit_samples(samples, 2, "p", "train", "s")] == [0, 1]
-    assert len(limit_samples(samples, None, "p", "train", "s")) == 5
-    assert len(limit_samples(samples, 99, "p", "train", "s")) == 5
 
 
 @pytest.mark.parametrize("pool_id", DataPoolRegistry.ids())

@@ -9,9 +9,7 @@ import struct
 import tarfile
 import tracemalloc
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -147,7 +145,6 @@ def test_lines_are_streamed(tmp_path, monkeypatch, name):
         next(lines)
 
 
-Write = Callable[[dict[str, Any]], Path]
 ROWS = [{"a": "one, \u201ctwo\u201d", "b": "\U0001f600"}, {"a": "", "b": "x\ny"}]
 
 
@@ -217,11 +214,7 @@ def test_ten_thousand_long_rows_are_read(write):
         ("t.csv", "a,b\n1,2\n1\n", r"t\.csv:3: 1 fields, but the first line has 2 columns \(a, b\)"),
         ("t.csv", 'a,b\n"1"x,2\n', r"t\.csv:2: not valid CSV"),
         ("t.csv", "a,a\n1,2\n", r"t\.csv:1: duplicate column name in a, a"),
-        (
-            "t.csv",
-            b"a,b\n\xc3\xb6,1\n\xc3\xb6,1\nbr\xffken,1\n",
-            r"t\.csv:4: not valid UTF-8 .* set the encoding, such as encoding: cp1252",
-        ),
+        ("t.csv", b"a,b\n\xc3\xb6,1\n\xc3\xb6,1\nbr\xffken,1\n", r"t\.csv:4: not valid UTF-8 .* encoding: cp1252"),
         ("t.csv", "sep=;\na;b\n1;2\n1\n", r"t\.csv:4: 1 fields"),
         ("t.parquet", "no parquet", r"t\.parquet cannot be read as a Parquet file"),
         ("t.jsonl.gz", "no gzip", r"t\.jsonl\.gz cannot be read as a gzip file"),

@@ -14,13 +14,7 @@ from other_processes import assert_other_processes_make_the_same
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.data.labels import ACTS, COMMISSIVE, DIRECTIVE, EMOTIONS, INFORM, QUESTION
 from rl4dialog.data.small_talk.grammar import TOPICS, plural
-from rl4dialog.data.small_talk.pool import (
-    SimulatedPerson,
-    SmallTalk,
-    generate_dialogues,
-    small_talk_feedback,
-    utility,
-)
+from rl4dialog.data.small_talk.pool import SimulatedPerson, SmallTalk, generate_dialogues, small_talk_feedback, utility
 
 SIZES = {"train": 2000, "val": 250, "test": 250}
 
@@ -102,13 +96,6 @@ def test_next_act_is_likely_but_not_certain(dialogues):
         assert 0.6 <= max(counts.values()) / counts.total() <= 0.75
     assert 0.48 <= sampled <= 0.55
     assert 0.64 <= likeliest <= 0.70
-
-
-@pytest.mark.parametrize(
-    "noun, many", [("hat", "hats"), ("dress", "dresses"), ("story", "stories"), ("toy", "toys"), ("shelf", "shelves")]
-)
-def test_plurals(noun, many):
-    assert plural(noun) == many
 
 
 def test_prepare_gives_labelled_samples_and_every_argument_counts():

@@ -1,9 +1,6 @@
 """Finding the files and hub datasets of a split, and drawing splits that are missing."""
 
 import itertools
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import datasets
 import pytest
@@ -23,8 +20,6 @@ from rl4dialog.data.splits import (
     split_files,
     split_reader,
 )
-
-Write = Callable[[dict[str, Any]], Path]
 
 
 def read_split(*args):
@@ -104,9 +99,6 @@ def test_split_that_exists_is_not_drawn_and_others_the_same_everywhere():
     assert len(values(read_split("train", everything, "here", 0.2))) == 10
     assert shuffled(6, "seed") == [4, 0, 1, 3, 2, 5]
     assert [len(drawn_rows(3, split, ("val", "test"), 0.01, "s")) for split in ("train", "val", "test")] == [1, 1, 1]
-
-
-SPLIT_NAMES = ("train", "val", "test")
 
 
 @pytest.mark.parametrize("held_out", [("val", "test"), ("val",)])

@@ -1,9 +1,6 @@
 """The general pools: column names, templates, weights and splits, from files, folders and a stand-in for the hub."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import datasets
 import pytest
@@ -11,8 +8,6 @@ import pytest
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.data.tables import Csv, HFDataset, Jsonl
-
-Write = Callable[[dict[str, Any]], Path]
 
 ROWS = [
     {"q": "Why?", "a": ["Because.", "So."], "key": "k0", "topic": "t", "often": 2},
@@ -99,17 +94,6 @@ def test_repeated_id_names_both_rows(write):
     with pytest.raises(DataError, match=r"train\.jsonl:3: column 'id' has the same id, '1', as .*train\.jsonl:1$"):
         Jsonl.prepare("train", **args)
     assert [sample.id for sample, _ in Jsonl.prepare("train", **args, max_size=2)] == [1, 2]
-
-
-def test_one_file_is_split_only_when_asked(write):
-    file = (
-        write({"all.jsonl": "".join(f'{{"prompt": "p{i}", "reference": "r"}}\n' for i in range(10_000))}) / "all.jsonl"
-    )
-    with pytest.raises(DataError, match=r"has no split 'val' \(it has: train\)\. Set a file .* held_out_share: 0\.1"):
-        Jsonl.prepare("val", file)
-    parts = [Jsonl.prepare(split, file, held_out_share=0.1, split_seed=1) for split in ("train", "val", "test")]
-    assert [len(part) for part in parts] == [8000, 1000, 1000]
-    assert len({sample.prompt_or_input_text for part in parts for sample, _ in part}) == 10_000
 
 
 def of_splits(file, **args):

@@ -21,7 +21,6 @@ from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.scripted import ReplayPartner, RulesPartner, ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-PERSONA = "w11"
 END = 25
 HISTORY = ["w0", "w1", "w2"]
 DATA = {
@@ -56,7 +55,7 @@ class SeesDialogues(ConversationReward):
 class Talking:
     """An environment that says words for the agent."""
 
-    def __init__(self, partner, persona=PERSONA, meta_data=None, **overrides):
+    def __init__(self, partner, persona="w11", meta_data=None, **overrides):
         tokenizer = make_tokenizer(marker="<EOU>")
         tokenizer.add_tokens(["<EOU>"])  # also without a space before it
         eou = DialogueFormat("eou", None, in_conversation=True)
@@ -92,14 +91,33 @@ class Talking:
         return [(turn.speaker, turn.text) for turn in self.env.conversation.dialogue().said]
 
 
-def test_agent_answers_the_samples_last_utterance():
-    talk = Talking(ScriptedPartner(["w4"]))
-    assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU>"
-    talk.say("w3")
-    assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU> w3 <EOU> w4 <EOU>"
-    dialogue, _ = talk.dialogues.seen[0]
-    assert [turn.speaker for turn in dialogue.turns] == [PARTNER, AGENT, PARTNER, AGENT, PARTNER]
-    assert dialogue.n_given == 3 and [turn.text for turn in dialogue.said] == ["w3", "w4"]
+class PaysTurns(ConversationReward):
+    def __call__(self, dialogue, over):
+        return float(len(dialogue.turns))
+
+
+@pytest.mark.parametrize(("pays", "n_calls"), [([PaysTurns()], 3), ([], 3), ([PaysTurns(), SeesTurns()], 10)])
+def test_tokens_that_no_reward_reads_are_appended_at_once(pays, n_calls, monkeypatch):
+    found, counts = [], []
+    for skip in (TextGenEnv.skip, lambda env, tokens: 0):
+        calls, advance = [], TextGenEnv.advance
+        with monkeypatch.context() as changed:
+            changed.setattr(TextGenEnv, "skip", skip)
+            changed.setattr(
+                TextGenEnv, "advance", lambda env, id, n=calls, step=advance: (n.append(1), step(env, id))[1]
+            )
+            parts = [RewardPart(f"r{i}", 0.5, each) for i, each in enumerate(pays)]
+            view = UtteranceView(Talking(ScriptedPartner(["w4", "w5"]), reward_parts=parts).env)
+            steps = [view.reset(seed=0)]
+            for ids in ([3, 4, 5, END], [3, END], [7, 8, 9, END]):
+                steps.append(view.step(np.array([*ids, *[-1] * (4 - len(ids))])))
+            found.append(steps)
+            counts.append(len(calls))
+            with pytest.raises(ValueError, match="ended after 2 tokens, but 3 were given"):
+                view.reset(seed=0)
+                view.step(np.array([3, END, 4, -1]))
+    np.testing.assert_equal(*found)
+    assert counts == [n_calls, 10]
 
 
 def test_agent_speaks_first_after_its_persona_alone_and_has_no_reference():

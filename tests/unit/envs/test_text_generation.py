@@ -28,12 +28,6 @@ def test_samples_come_back_as_they_were():
     assert len(SharedSamples([])) == 0
 
 
-def test_a_changed_sample_is_fresh_the_next_time():
-    shared = SharedSamples(make_samples())
-    shared[2].references.append("more")
-    assert shared[2].references == make_samples()[2].references
-
-
 def test_sample_that_cannot_be_pickled_is_named():
     with pytest.raises(DataError, match="sample 's7' cannot be pickled: TypeError"):
         SharedSamples([*make_samples(), Sample("s7", "w0", [], {"lock": threading.Lock()})])
@@ -45,13 +39,6 @@ def test_weights_are_kept_and_none_if_alike():
     assert SharedSamples(pairs)[2] == make_samples(3)[2]
     assert sampling_weights([(sample, 2.0) for sample in make_samples(3)]) is None
     assert sampling_weights([]) is None
-
-
-@pytest.mark.parametrize(
-    ("scale", "expected"), [(0, [1 / 3, 1 / 3, 1 / 3]), (1, [1 / 6, 2 / 6, 3 / 6]), (2, [1 / 14, 4 / 14, 9 / 14])]
-)
-def test_probabilities_are_powers_of_the_weights(scale, expected):
-    np.testing.assert_allclose(sampling_probabilities(np.array([1.0, 2.0, 3.0]), scale), expected)
 
 
 def test_extreme_weights_and_scales_stay_probabilities():

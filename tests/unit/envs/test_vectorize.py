@@ -649,11 +649,8 @@ if HANGS:
 """
 
 
-_LONG = pytest.mark.long
-
-
 @needs_proc
-@pytest.mark.parametrize("end", ["kill", pytest.param("exit", marks=_LONG)])
+@pytest.mark.parametrize("end", ["kill", pytest.param("exit", marks=pytest.mark.long)])
 def test_script_leaves_no_process_however_it_ends(tmp_path, end):
     text = SCRIPT + ("time.sleep(600)\n" if end == "kill" else "")
     (tmp_path / "script.py").write_text(text.replace("HANGS", str(end == "kill")))

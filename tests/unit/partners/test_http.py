@@ -17,7 +17,7 @@ from rl4dialog.core.errors import ConfigError, DataError, PartnerError
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.partners.http import HttpPartner
-from rl4dialog.tasks.guess_the_picture import RandomPlayer
+from rl4dialog.tasks.guess_what import BlindPlayer
 from rl4dialog.tasks.playing import play
 
 META = {"history": ["hello"], "topic": "tea"}
@@ -127,11 +127,7 @@ FAILURES = {
     "404": (raw("not here", 404), 1, r"answered with HTTP status 404: 'not here'"),
     "400": (raw('{"error": "no such scene"}', 400), 1, r"status 400: '\{\"error\": \"no such scene\"\}'"),
     "redirection": (raw("", 302), 1, r"answered with HTTP status 302"),
-    "NaN": (
-        raw('{"text": "a", "reward": NaN}'),
-        1,
-        r"answer\.reward: input should be a finite number, got nan",
-    ),
+    "NaN": (raw('{"text": "a", "reward": NaN}'), 1, r"answer\.reward: input should be a finite number, got nan"),
     "reward in words": (raw('{"text": "a", "reward": "1"}'), 1, r"\.reward: input should be a valid number, got '1'"),
     "no text": (raw('{"reward": 1}'), 1, r"the key 'text' is missing"),
     "number as text": (raw('{"text": 3}'), 1, r"\.text: input should be a valid string, got 3"),
@@ -220,7 +216,7 @@ def test_time_limit_of_the_environment_interrupts_and_the_next_request_is_clean(
 
 def test_failed_conversation_names_the_sample():
     with Server(raw("no", 404)) as server, pytest.raises(PartnerError, match=r"sample 'x_1'.*/reply answered.*404"):
-        play(RandomPlayer(), HttpPartner(server.url), Sample("x_1", "hello", []), 3, 0)
+        play(BlindPlayer(), HttpPartner(server.url), Sample("x_1", "hello", []), 3, 0)
 
 
 def visdial_answer(handler):

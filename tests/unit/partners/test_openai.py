@@ -11,11 +11,9 @@ from http_servers import Server, flood
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import PartnerReply
 
 KEY = "sk-secret"
-META = {"partner_persona": ["i own a dog .", "i like tea ."]}
 
 
 def completion(text):
@@ -29,7 +27,7 @@ def says(text, status=200, **headers):
 def make_partner(server, **args):
     fast = {"model": "m", "retry_wait_s": 0.0, "timeout_s": 20.0}
     partner = PartnerRegistry.get("openai", {"base_url": base_url(server), **fast, **args})
-    partner.reset(META, seed=7)
+    partner.reset({"partner_persona": ["i own a dog .", "i like tea ."]}, seed=7)
     return partner
 
 
@@ -66,11 +64,7 @@ def test_first_message_is_the_users_and_none_is_empty():
         first, second = server.sent()
     opening = {"role": "user", "content": "Start the conversation."}
     assert first == {"model": "m", "messages": [opening]}
-    assert second["messages"] == [
-        opening,
-        {"role": "assistant", "content": "hi"},
-        {"role": "user", "content": "..."},
-    ]
+    assert second["messages"] == [opening, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "..."}]
 
 
 @pytest.mark.parametrize("concurrency", [4, 2])
@@ -136,37 +130,12 @@ def test_failure_names_the_address_and_the_argument_but_not_the_key(name, monkey
             assert len(server.requests) == n_attempts
 
 
-@pytest.mark.parametrize("status", [429, 500])
-def test_temporary_failures_are_retried(status):
-    answers = [says("ok"), says(None, status, Retry_After="0")]
-    with Server(lambda handler: answers.pop()(handler)) as server:
-        assert make_partner(server).reply(["a"]) == PartnerReply("ok")
-        assert len(server.requests) == 2 and len(set(server.requests)) == 1
-
-
 def test_endpoint_that_is_not_there_is_a_failure():
     with Server(says("ok")) as server:
         partner = make_partner(server, retries=0)
     failed = partner.reply(["a"]).failed
     assert failed is not None
     assert re.search(r"cannot be reached: \w+: .*; check env\.args\.partner\.args\.base_url \(1 attempt\)$", failed)
-
-
-def test_time_limit_of_the_environment_interrupts_and_the_next_request_is_clean():
-    released, n_requests = threading.Event(), []
-
-    def behave(handler):
-        n_requests.append(1)
-        if len(n_requests) == 1:
-            released.wait(20)
-        handler.send(completion("ok"))
-
-    with Server(behave) as server:
-        partner = make_partner(server)
-        with pytest.raises(TimeIsUp), time_limit(0.3):
-            partner.reply(["a"])
-        assert partner.reply(["a"]) == PartnerReply("ok")
-        released.set()
 
 
 @pytest.mark.parametrize(
@@ -186,3 +155,11 @@ def test_bad_argument_is_an_error_that_names_it(args, words):
         PartnerRegistry.check("openai", {"base_url": "http://localhost/v1", "model": "m", **args}, "args")
         PartnerRegistry.get("openai", {"base_url": "http://localhost/v1", "model": "m", **args})
     assert "pw" not in str(error.value)
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_temporary_failures_are_retried(status):
+    answers = [says("ok"), says(None, status, Retry_After="0")]
+    with Server(lambda handler: answers.pop()(handler)) as server:
+        assert make_partner(server).reply(["a"]) == PartnerReply("ok")
+        assert len(server.requests) == 2 and len(set(server.requests)) == 1

@@ -4,7 +4,6 @@ import copy
 import json
 from pathlib import Path
 
-import fake_vllm
 import pytest
 import torch
 from feature_rows import rows_of_features
@@ -22,7 +21,6 @@ from rl4dialog.policies.answering import stream_reply
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.maskable import MaskableSeq2SeqLMActorCriticPolicy
 from rl4dialog.policies.models import check_fits, ids_without_token, language_model_without_weights, load_language_model
-from rl4dialog.policies.vllm_backend import VLLMBackend
 from rl4dialog.scores.judge import AnswerProbabilities
 from rl4dialog.scores.perplexity import ReplyPerplexityMetric
 
@@ -111,15 +109,6 @@ def test_beams_are_those_of_a_model_without_more_rows(name):
     ours, theirs = (each.generate(obs(), num_beams=3) for each in pair)
     assert torch.equal(ours.response_ids, theirs.response_ids)
     torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=1e-5, rtol=1e-5)
-
-
-def test_vllm_chooses_among_the_same_tokens(monkeypatch):
-    fake_vllm.install(monkeypatch)
-    _, larger = make_pair("gpt2", "plain")
-    larger.backend = VLLMBackend(larger.language_model, larger.end_of_turn, 16, "float32")
-    found = larger.generate(obs(20))
-    assert int(found.response_ids.max()) < N
-    torch.testing.assert_close(found.sampler_log_probs, found.log_probs, atol=1e-4, rtol=1e-4)
 
 
 def test_gaps_and_added_tokens_are_told_apart():

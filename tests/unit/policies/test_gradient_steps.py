@@ -12,6 +12,7 @@ from rl4dialog.algorithms.on_policy.ppo import A2C, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.errors import TrainingError
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.policies import gradient_steps
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.gradient_steps import MAX_SKIPPED_IN_A_ROW, StepGuard
 
@@ -101,6 +102,32 @@ def test_finite_steps_in_between_begin_the_count_anew():
             assert not guard.allows(torch.tensor(math.inf))
         assert guard.allows(torch.tensor(1.0))
     assert guard.n_skipped == 3 * (MAX_SKIPPED_IN_A_ROW - 1)
+
+
+@pytest.mark.parametrize("bad", [(), (0, 2)])
+def test_a_step_that_the_device_skips_is_the_one_that_would_not_be_taken(bad, monkeypatch):
+    found = []
+    for by_itself in (False, True):
+        monkeypatch.setattr(gradient_steps, "skips_by_itself", lambda *args, by_itself=by_itself: by_itself)
+        torch.manual_seed(1)
+        policy, guard = make(PPO).policy, StepGuard()
+        for i in range(4):
+            for parameter in policy.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            if i in bad:
+                next(policy.actor_parameters()).grad[0] = math.nan
+            guard.step(policy, max_grad_norm=3.0)
+        states = [
+            state[name] for state in policy.optimizer.state.values() for name in ("step", "exp_avg", "exp_avg_sq")
+        ]
+        found.append([*policy.parameters(), *states, torch.tensor([guard.n_skipped, guard.n_in_a_row])])
+    assert int(found[0][-1][0]) == len(bad)
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_many_in_a_row_that_the_device_skips_end_the_run_after_the_update(monkeypatch):
+    monkeypatch.setattr(gradient_steps, "skips_by_itself", lambda *args: True)
+    test_many_in_a_row_end_the_run(PPO)
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])

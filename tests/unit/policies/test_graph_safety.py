@@ -38,7 +38,7 @@ def recorded(monkeypatch):
 
 
 def policy_with_graphs(tokenizer, **kwargs):
-    env = make_env(tokenizer, max_episode_length=12, end_of_turn=EndOfTurn(tokenizer, [0, 5, 6, 7]))
+    env = make_env(tokenizer, max_episode_length=24, end_of_turn=EndOfTurn(tokenizer, [0, 5, 6, 7]))
     policy = make_policy(env, make_llama(tokenizer), critic="none", **kwargs)
     policy.sampler = "graph"
     return policy

@@ -124,20 +124,63 @@ def test_next_turn_goes_on_from_the_last_prompts(tokenizer, make):
             torch.testing.assert_close(replies.log_probs, expected, rtol=0, atol=1e-5)
 
 
+def test_turns_of_conversations_share_their_buffers_and_steps(tokenizer):
+    policy = policy_with_graphs(tokenizer)
+    first, others = [3, 4, 5, 6], [[7] * 2, [8]]  # the second conversation has more new tokens than the first
+    with policy.remembering_prompts():
+        policy.generate(observation([first[:1], first[:1]]))
+        buffers = policy._graph_sampler._buffers
+        for n_words in ((1, 1), (2, 1), (2, 2), (3, 2)):
+            policy.generate(observation([first[:1] + words * n for words, n in zip(others, n_words, strict=True)]))
+        assert policy._graph_sampler._buffers is buffers
+        longest = policy.max_prompt_length
+        for lengths in ((longest // 2 + 1, 1), (longest, longest // 2), (longest, longest)):
+            policy.generate(observation([[3] * lengths[0], [4] * lengths[1]]))
+        assert policy._graph_sampler._buffers is buffers, "also with the largest gaps"
+
+
 def out_of_memory(*args):
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_failed_capture_is_named_and_the_steps_are_called(tokenizer, monkeypatch, caplog):
     policy = policy_with_graphs(tokenizer)
+    settings = {"temperature": 2.0, "min_length": 12}  # draws depend on the size of the batch, which stays
     torch.manual_seed(3)
-    expected = policy.generate(observation(), temperature=2.0)
+    expected = policy.generate(observation(), **settings)
     sampler = policy._graph_sampler
     sampler._captures = True
     monkeypatch.setattr(graph_sampler.GraphSampler, "_captured", out_of_memory)
     torch.manual_seed(3)
-    assert_same(policy.generate(observation(), temperature=2.0), expected, rtol=0, atol=0)
+    assert_same(policy.generate(observation(), **settings), expected, rtol=0, atol=0)
     assert caplog.text.count("columns (CUDA out of memory): their steps are called") == len(sampler._graphs) > 0
+
+
+def test_the_device_makes_the_next_tokens_while_the_host_reads(tokenizer, monkeypatch):
+    policy, events = policy_with_graphs(tokenizer), []
+    sampler = policy._graph_sampler
+    sampler._captures = True
+    monkeypatch.setattr(graph_sampler.GraphSampler, "_captured", out_of_memory)
+    step, copied = graph_sampler.GraphSampler._step, graph_sampler._Buffers.copied
+
+    def watched(self, *args):
+        events.append("step")
+        step(self, *args)
+
+    def watched_copy(buffers, begin, end):
+        wait = copied(buffers, begin, end)
+        return lambda: (events.append(f"read {begin} to {end}"), wait())[1]
+
+    monkeypatch.setattr(graph_sampler.GraphSampler, "_step", watched)
+    monkeypatch.setattr(graph_sampler._Buffers, "copied", watched_copy)
+    policy.generate(observation(), min_length=12)
+    four = ["step"] * 4
+    assert events == [*four, "read 0 to 1", *four, "read 1 to 5", *four[:3], "read 5 to 9", "read 9 to 12"]
+    events.clear()
+    for tokens in policy.stream(observation(), min_length=12):
+        events.append(len(tokens.ids))
+        break
+    assert events == ["read 0 to 1", 6], "who waits for single tokens gets each as soon as it is there"
 
 
 def test_replies_are_sampled_token_by_token_where_there_is_no_memory_for_a_cache(tokenizer, monkeypatch, caplog):

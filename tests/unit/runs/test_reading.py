@@ -98,11 +98,7 @@ def test_damaged_predictions_and_result_are_left_out_with_a_note(tmp_path):
     [
         ("rollout_info.jsonl", "", r"rollout_info\.jsonl ends at iteration 0 of 3\."),
         ("rollout_info.jsonl", '{"iteration": 2}\n', r"rollout_info\.jsonl ends at iteration 2 of 3\."),
-        (
-            "val_split_metrics.jsonl",
-            '{"epoch": 1, "metrics": {}}\n',
-            "val_split_metrics.jsonl ends at iteration 1 of 3",
-        ),
+        ("val_split_metrics.jsonl", '{"epoch": 1, "metrics": {}}\n', "metrics.jsonl ends at iteration 1 of 3"),
         ("training_info.jsonl", '{"iteration": 3}\n{"it', "last line of training_info.jsonl is truncated"),
         ("rollout_info.jsonl", None, "Is a directory"),
     ],

@@ -9,7 +9,7 @@ from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BatchedRewardFunction
 from rl4dialog.core.reward_parts import FinishedReplies
-from rl4dialog.scores.composite import multiply, parse_weight
+from rl4dialog.scores.composite import parse_weight
 from rl4dialog.scores.scoring import Scorer
 
 
@@ -111,13 +111,6 @@ def test_weight_in_each_iteration(spec, expected):
     assert values(weight) == pytest.approx(expected) and callable(weight) == (len({*expected}) > 1)
     # Env workers get it too.
     assert values(pickle.loads(pickle.dumps(weight))) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("first", [3.0, LINEAR, PIECEWISE])
-@pytest.mark.parametrize("second", [2.0, LINEAR])
-def test_weights_of_weights_multiply(first, second):
-    a, b = parse_weight(first), parse_weight(second)
-    assert values(multiply(a, b)) == pytest.approx([x * y for x, y in zip(values(a), values(b), strict=True)])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.scores.diversity import ConversationDiversityMetric, DiversityMetric, SelfBleuMetric
 
 # Words: a b a . | A c
-TEXTS = ["a b a .", "A c"]
 
 
 def measure(texts, window_size=100):
@@ -20,7 +19,7 @@ def measure(texts, window_size=100):
 
 
 def test_lengths_ngrams_and_entropies_by_hand():
-    found = measure(TEXTS)
+    found = measure(["a b a .", "A c"])
     assert [found[f"{name}_pred_length"] for name in ("mean", "std", "median", "min", "max")] == [3, 1, 3, 2, 4]
     assert (found["total_length"], found["total_length-nopunct"], found["mean_pred_length-nopunct"]) == (6, 5, 2.5)
     assert measure(["a ... b !"])["total_length-nopunct"] == 2

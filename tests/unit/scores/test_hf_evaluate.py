@@ -1,13 +1,10 @@
 """Scripts of the evaluate library."""
 
-from collections.abc import Callable
-
 import pytest
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.scores.hf_evaluate import HfEvaluateMetric
 
-Save = Callable[[str, str, str], str]
 TEXTS, REFERENCES = ["a b", "c", "é😀"], [["a b", "x"], ["d", "c"], ["é😀"]]
 
 

@@ -7,7 +7,6 @@ import sys
 import cloudpickle
 import gymnasium as gym
 import pytest
-import torch
 from feature_rows import rows_of_features
 from judges import save_judge
 from replies import state
@@ -50,7 +49,6 @@ KEYS = {
     "dates": {"synthetic/dates_in_text"},
     "diversity": {f"diversity_metrics/{name}" for name in DIVERSITY_KEYS},
     "embedding_similarity": {f"semantic/embedding_{form}" for form in ("average", "greedy", "extrema")},
-    "goal_followed": {"goal_followed"},
     "hf_evaluate": {"hf_evaluate/overlap/n"},
     "increasing_numbers": {"synthetic/increasing_numbers_in_text"},
     "intent_accuracy": {"intent/accuracy"},
@@ -64,8 +62,6 @@ KEYS = {
     "rouge_l_max": {"lexical/rouge_l_max"},
     "sacre_bleu": {"lexical/sacrebleu"},
     "self_bleu": {"diversity_metrics/self_bleu"},
-    "summaCConv": {"consistency/summacconv"},
-    "summaCZS": {"consistency/summaczs"},
     "ter": {"lexical/ter"},
     **rows_of_features("METRIC_KEYS"),
 }
@@ -101,12 +97,8 @@ def args(request, tmp_path):
 
     def of(id):
         get = request.getfixturevalue
-        if id in ("persona_consistency", "summaCZS"):
+        if id == "persona_consistency":
             return {"model_name": get("save_classifier")(["entailment", "neutral", "contradiction"])}
-        if id == "summaCConv":
-            shapes = {"mlp.weight": (1, 23), "mlp.bias": (1,), "layer_final.weight": (2, 3), "layer_final.bias": (2,)}
-            torch.save({name: torch.zeros(shape) for name, shape in shapes.items()}, tmp_path / "weights.bin")
-            return {"start_file": str(tmp_path / "weights.bin"), "models": [of("summaCZS")["model_name"]]}
         if id == "hf_evaluate":
             features = 'datasets.Features({"predictions": text})'
             return {"name": get("save_metric")(features, "predictions", 'return {"n": len(predictions)}')}
@@ -222,8 +214,11 @@ OTHERS = (
     *("composite", "intent_accuracy", "keyword", "length_penalty", "missing_eos_penalty", "nlp_reward", "regex"),
     *("repetition_penalty", "rouge_combined"),
 )
-JUDGE = ("judge", "manual_rating")  # asks a model or a person, see test_judge.py and test_manual.py
-OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner", "persona_ranking")
+JUDGE = ("judge", *rows_of_features("JUDGES"))  # asks a model or a person, see test_judge.py
+OF_CONVERSATIONS = (
+    *rows_of_features("CONVERSATION_REWARDS"),
+    *("conversation_reward_model", "outcome", "partner", "persona_ranking"),
+)
 DEPENDS_ON_THE_OTHERS = rows_of_features("DEPENDS_ON_THE_OTHERS")
 PAYS_BEFORE_THE_END = rows_of_features("PAYS_BEFORE_THE_END")
 
@@ -290,8 +285,7 @@ ACCEPTED = {
         ("learned_reward", {"model_name": "lvwerra/distilbert-imdb", "label_ix": 1, "batch_size": 100}),
         ("rouge", {"use_single_ref": False}),
         ("sacre_bleu", {"tokenize": "intl"}),
-        ("summaCConv", {"granularity": "sentence"}),
-        ("summaCZS", {"granularity": "sentence", "use_ent": True, "use_con": False}),
+        *rows_of_features("ACCEPTED_METRICS"),
     ],
     RewardFunctionRegistry: [
         ("bert_score", {"language": "de"}),

@@ -11,11 +11,9 @@ from rl4dialog.core.errors import ConfigError, DataError
 
 SIZES = {
     "get_acquainted": [3000, 300, 300],
-    "guess_the_picture": [5000, 500, 500],
     "guess_what": [5000, 500, 500],
     "small_talk": [2000, 250, 250],  # dialogues
     "table_booking": [5000, 100, 200],
-    "wordle": [20_000, 500, 500],
     **rows_of_features("GENERATED_POOLS"),
 }
 POOLS = sorted(SIZES)
@@ -80,7 +78,7 @@ def test_formats_have_their_markup(id):
         pool(id, format="chat_template")
 
 
-@pytest.mark.parametrize("id", ["get_acquainted", "guess_the_picture", "guess_what", "table_booking", "wordle"])
+@pytest.mark.parametrize("id", ["get_acquainted", "guess_what", "table_booking", *rows_of_features("WITH_PLAYERS")])
 def test_players_follow_their_seed_and_can_be_sent_to_workers(id):
     found = pool(id, "test")
     meta_data = found[0][0].meta_data
@@ -109,12 +107,8 @@ def test_unknown_split_is_an_error(id):
         *((id, {"n_trains": 3}) for id in POOLS),
         *((id, {"n_train": 0}) for id in POOLS if id != "small_talk"),
         ("get_acquainted", {"n_turns": 0}),
-        ("guess_the_picture", {"n_scenes": 0}),
-        ("guess_the_picture", {"open_share": 1.5}),
         ("guess_what", {"consistent_share": float("nan")}),
-        ("wordle", {"word_list": 100}),
-        ("wordle", {"p_consistent": 1.5}),
-        ("wordle", {"start_words": "music"}),
+        *rows_of_features("WRONG_POOL_ARGUMENTS"),
     ],
 )
 def test_arguments_of_a_config_have_names_types_and_bounds(id, args):

@@ -14,7 +14,7 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.data.guessed_columns import read_table
 from rl4dialog.training.building.components import import_and_check
-from rl4dialog.training.new_config import RECIPES, TINY_MODEL, config_text
+from rl4dialog.training.new_config import RECIPES, TINY_MODEL, config_text, partner_text
 
 
 def write_csv(folder, header, *rows):
@@ -252,3 +252,27 @@ def test_recipes_that_do_not_fit_list_those_that_do(capsys, recipe, fit):
     assert main(["init", "--recipe", recipe]) == 2
     assert f"no recipe '{recipe}'; these fit: {fit}\n" in capsys.readouterr().err
     assert main(["init", "--recipe", "qwen3_8gb", "--reply", "x"]) == 2
+
+
+def test_partners_side_of_a_table_of_dialogues_has_a_config_of_its_own(tmp_path, capsys):
+    talk = [{"role": role, "content": "some words"} for role in ("user", "assistant") * 2]
+    rows = [{"messages": talk, "user_id": f"u{i % 9}", "wish": f"ride {i}"} for i in range(90)]
+    data, output = tmp_path / "talk.jsonl", tmp_path / "config.yml"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    arguments = ["init", "--data", str(data), "--model", TINY_MODEL, "--output", str(output), "--overwrite"]
+    assert main(arguments) == 0
+    assert "--learn partner" in capsys.readouterr().out
+    assert main([*arguments, "--learn", "partner"]) == 0
+    said = capsys.readouterr().out
+    assert "ride 1 <EOU> | some words | some words" in said and "--experiment_name partner" in said
+    config = load_config(output)
+    import_and_check(config, output)
+    args = config.datapool.args
+    assert (args["learn"], args["goal"], args["people"]) == ("partner", "wish", {"by": "user_id"})
+    assert main([*arguments, "--goal", "wish"]) == 2
+    assert main([*arguments, "--learn", "partner", "--reward", "meteor"]) == 2
+
+
+def test_partner_of_prompts_and_replies_cannot_be_learned(tmp_path):
+    with pytest.raises(ConfigError, match="--learn partner needs dialogues"):
+        partner_text(read_table(write_csv(tmp_path, "question,answer,x")), "config.yml")

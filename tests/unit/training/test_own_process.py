@@ -14,15 +14,7 @@ from runs import make_config
 
 from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.training import own_process
-from rl4dialog.training.own_process import (
-    Command,
-    ended,
-    ending_together,
-    run_all,
-    run_command,
-    run_tasks,
-    say_failed,
-)
+from rl4dialog.training.own_process import Command, ended, ending_together, run_all, run_command, run_tasks, say_failed
 
 
 def start(folder, code, exit_code):

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from runs import DENSE_REWARD, complete_run, make_config, run_folder
+from runs import DENSE_REWARD, complete_run, make_config, run_folder, train
 from safetensors.torch import load_file
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
@@ -13,9 +13,11 @@ from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.core.features import Feature
 from rl4dialog.core.files import write_manifest
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.training import assembly, policy_trainee
+from rl4dialog.training.callbacks.base import FeatureCallback
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.plan import print_plan
 from rl4dialog.training.policy_trainee import OnPolicyTrainee
@@ -152,3 +154,29 @@ def test_steps_that_were_left_out_in_a_row_are_remembered(tmp_path, monkeypatch)
     state = json.loads(json.dumps(trainee_of(stopped).capture_state()))
     trainee_of(resumed).restore(Checkpoint(tmp_path, state))
     assert resumed.step_guard.n_in_a_row == 7
+
+
+class Accompanying(FeatureCallback):
+    """Keeps what it sees of a run."""
+
+    def __init__(self, trainee, folder):
+        super().__init__()
+        self.seen = [type(trainee).__name__, type(folder).__name__]
+
+    def check_start(self, rewards):
+        self.seen.append(len(rewards))
+
+    def _act(self):
+        self.seen.append((self.iteration, "train/loss" in self.logger.name_to_value))
+
+    @property
+    def summary(self):
+        return f"seen: {self.seen}"
+
+
+def test_callback_of_a_feature_accompanies_a_run(tmp_path, monkeypatch, capsys):
+    named = {"one": Feature("what accompanies", callbacks=[f"{__name__}:Accompanying"]), "other": Feature("nothing")}
+    monkeypatch.setattr(policy_trainee, "features", lambda: named)
+    assert train(tmp_path, make_config(tmp_path, train_evaluation__n_iters=2)) == 0
+    seen = ["OnPolicyTrainee", "RunFolder", 6, (0, False), (1, True), (2, True)]
+    assert f"seen: {seen}\n" in capsys.readouterr().out

@@ -30,6 +30,7 @@ from rl4dialog.training.building.language_model import build_warm_start_examples
 from rl4dialog.training.building.texts import Texts, run_lengths
 from rl4dialog.training.supervised import (
     IGNORED_LABEL,
+    PATIENCE,
     ExampleSets,
     PaddingCollator,
     SupervisedLoss,
@@ -467,17 +468,21 @@ def test_held_out_losses_are_measured_without_changing_the_warm_start(tokenizer)
 
 
 def test_warm_start_keeps_its_best_epoch(tokenizer):
-    ends, losses = [], []
+    ends, losses, n_steps = [], [], []
     for keep_best in (False, True):
         model = make_model(tokenizer)
         examples = example_sets(model, tokenizer, val_samples=SAMPLES)
         settings = WarmStartConfig(
-            n_epochs=4, batch_size=4, learning_rate=2.0, keep_best=keep_best, lr_scheduler_type="constant"
+            n_epochs=12, batch_size=4, learning_rate=2.0, keep_best=keep_best, lr_scheduler_type="constant"
         )
-        losses.append(warm_start(model, examples, settings, seed=0)["held_out_losses"])
+        found = warm_start(model, examples, settings, seed=0)
+        losses.append(found["held_out_losses"])
+        n_steps.append(found["n_steps"])
         ends.append(mean_loss(model, examples.val, PaddingCollator(examples.pad_token_id), 4))
     assert losses[1] == losses[0][: len(losses[1])] and losses[1][-1] == min(losses[0]) < losses[0][-1]
     assert ends == pytest.approx([losses[0][-1], losses[1][-1]])
+    n_epochs = len(losses[1]) - 1 + PATIENCE
+    assert n_steps[1] == n_epochs * n_steps[0] / 12 < n_steps[0], "it ends after some epochs without a lower loss"
     with pytest.raises(ConfigError, match=r"warm_start\.keep_best compares losses of val replies, but there are none"):
         warm_start(model, example_sets(model, tokenizer), settings, seed=0)
 
@@ -488,10 +493,7 @@ def test_warm_start_keeps_its_best_epoch(tokenizer):
         ([], None),
         ([4.0, 3.0, 2.0], None),
         ([4.0, 2.0, 2.03], None),
-        (
-            [4.0, 2.0, 2.5, 2.6],
-            r"memorises .*lowest after epoch 1 of 3 \(2 nats per token\) and has risen to 2\.6; set",
-        ),
+        ([4.0, 2.0, 2.5, 2.6], r"memorises .*lowest after epoch 1 of 3 \(2 nats per token\) and has risen to 2\.6"),
         ([2.0, 3.0], "harms the model: .* lowest before training .* has risen to 3; lower warm_start.learning_rate"),
     ],
 )

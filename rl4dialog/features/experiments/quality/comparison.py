@@ -11,6 +11,7 @@ from pathlib import Path
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.core.files import write_text
+from rl4dialog.features.experiments.quality import cross_play
 from rl4dialog.features.experiments.quality.outcomes import (
     FEWEST_SEEDS,
     Outcome,
@@ -20,7 +21,7 @@ from rl4dialog.features.experiments.quality.outcomes import (
     read_outcomes,
     write_outcomes,
 )
-from rl4dialog.features.experiments.quality.page import plot_worlds, worlds_page
+from rl4dialog.features.experiments.quality.page import cross_play_parts, plot_worlds, worlds_page
 from rl4dialog.features.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
 from rl4dialog.runs.run_folder import only_writer
 from rl4dialog.training.own_process import (
@@ -55,7 +56,7 @@ class Selection:
                 if value not in known:
                     raise ConfigError(f"--{name} {value}: the plan has {', '.join(map(str, known)) or 'none'}")
             chosen = [run for run in chosen if not asked or getattr(run, value_of) in asked]
-        if not chosen:
+        if not chosen and runs:
             raise ConfigError("--rows, --worlds and --seeds have no run of the plan in common")
         return chosen
 
@@ -102,7 +103,7 @@ class Ledger:
             except DataError as error:
                 failed[run.name] = 2
                 say(f"error: {run.name}: {error}")
-        if not known:
+        if not known and self.runs:
             where = self.output if self.plan.outcomes is None else f"{self.output} or {self.path}"
             raise RunFolderError(f"no run of the plan is complete in {where}; look there for the logs of failed ones")
         order = {label: i for i, label in enumerate(self.plan.runs)}
@@ -136,13 +137,34 @@ def compare(
                 make_steps(plan, output, chosen)
             failed = execute(chosen, output, n_jobs, lambda run: ledger.write([ledger.read(run, ledger.folder(run))]))
     outcomes = ledger.found(failed)
-    code = say_failed(failed, len(ledger.runs if page_only else chosen))
     output.mkdir(parents=True, exist_ok=True)
-    ledger.write(outcomes.done)
-    plot_worlds(plan, outcomes, output / CURVES_FILE, output / DOTS_FILE)
-    write_text(output / PAGE_FILE, worlds_page(plan, outcomes, command, CURVES_FILE, DOTS_FILE))
+    parts = _cross_play(ledger, 0 if page_only else n_jobs, failed) if plan.cross_play is not None else []
+    code = say_failed(failed, len(failed) + len(ledger.runs if page_only else chosen))
+    if outcomes.done:
+        ledger.write(outcomes.done)
+        plot_worlds(plan, outcomes, output / CURVES_FILE, output / DOTS_FILE)
+    write_text(output / PAGE_FILE, worlds_page(plan, outcomes, command, CURVES_FILE, DOTS_FILE, parts))
     say(f"{output / PAGE_FILE}")
     return code
+
+
+def _cross_play(ledger: Ledger, n_jobs: int, failed: dict[str, int]) -> list[str]:
+    """Hold conversations with all partners, unless there are no jobs; returns the parts of the page about them."""
+    plan, output = ledger.plan, ledger.output
+    assert plan.cross_play is not None
+    rows: dict[str, list[Path]] = {label: [] for label in plan.runs}
+    for run in sorted(ledger.runs, key=lambda run: run.seed):
+        if run.is_done(folder := ledger.folder(run)):
+            rows[run.label].append(folder)
+    agents = cross_play.agents_of(plan.cross_play, rows, output)
+    if n_jobs:
+        failed |= cross_play.play(plan.cross_play, agents, output, n_jobs)
+    found = cross_play.read(plan.cross_play, [*plan.metrics], agents, output)
+    if not found.met:
+        return []
+    cross_play.write_numbers(found, output / cross_play.NUMBERS_FILE)
+    cross_play.plot_heatmap(found, next(iter(plan.metrics)), output / cross_play.HEATMAP_FILE)
+    return cross_play_parts(plan, found, cross_play.HEATMAP_FILE)
 
 
 def verify(plan_path: str, overrides: Sequence[str], output: Path, n_runs: int, selection: Selection) -> int:

@@ -10,6 +10,7 @@ from statistics import median, median_high, median_low
 
 from scipy import stats
 
+from rl4dialog.features.experiments.quality.cross_play import MEANS, CrossPlay
 from rl4dialog.features.experiments.quality.outcomes import (
     Outcome,
     Outcomes,
@@ -44,8 +45,37 @@ _OF_COMPARISONS = (
 )
 
 
-def worlds_page(plan: QualityPlan, outcomes: Outcomes, command: str, curves: str, dots: str) -> str:
-    """Write the page, with the command that makes it, and the paths of both images."""
+_OF_CROSS_PLAY = (
+    "Agents (rows) talk with partners (columns) about the same samples, with the same seeds: means of `{metric}`, with "
+    "95 % intervals over samples and, of several runs, over runs. * marks partners met in training; *gap* is how much "
+    "more an agent reaches with these than with partners never met."
+)
+
+
+def cross_play_parts(plan: QualityPlan, found: CrossPlay, heatmap: str) -> list[str]:
+    """The part of the page about agents and partners."""
+    parts = ["## Cross-play", f"![agents by partners]({heatmap})"]
+    for metric, of_agents in found.scores.items():
+        rows = []
+        for agent in of_agents:
+            cells = found.estimates(metric, agent)
+            rows.append([agent, *(_interval(each) + " *" * (n in found.met[agent]) for n, each in cells.items())])
+        header = ["agent", *found.partners, *MEANS]
+        parts += [f"### {plan.metrics[metric]}", _OF_CROSS_PLAY.format(metric=metric), _table(header, rows)]
+        reference = plan.reference if plan.reference in of_agents else next(iter(of_agents))
+        compared = [[a, *map(_interval, found.differences(metric, a, reference).values())] for a in of_agents]
+        others = [row for row in compared if row[0] != reference]
+        parts += [f"More than {reference}:", _table(["agent", *found.partners], others)] if others else []
+    return parts
+
+
+def worlds_page(
+    plan: QualityPlan, outcomes: Outcomes, command: str, curves: str, dots: str, more: Sequence[str] = ()
+) -> str:
+    """Write the page, with the command that makes it, the paths of both images, and more parts."""
+    if not outcomes.done:
+        whole = [f"# {plan.title}", plan.about, *more, *plan.notes, "## Command", f"```\n{command}\n```"]
+        return "\n\n".join(part for part in whole if part) + "\n"
     parts = [f"![metrics after training]({dots})"]
     for name, world in plan.compared_in.items():
         if (found := outcomes.of_world(name)).done:
@@ -55,7 +85,7 @@ def worlds_page(plan: QualityPlan, outcomes: Outcomes, command: str, curves: str
         parts += ["## Comparisons", _comparisons(plan, outcomes)]
     if not math.isnan(_fewest_tokens(outcomes)):
         parts += ["## Curves", f"![curves over tokens]({curves})"]
-    parts += ["## Runs", _made_by(outcomes)]
+    parts += [*more, "## Runs", _made_by(outcomes)]
     how_to_read = _HOW_TO_READ
     if (n := len(outcomes.missing)) > 0:
         names = ", ".join(outcomes.missing[:10]) + (f" and {n - 10} more" if n > 10 else "")

@@ -6,16 +6,17 @@ Its rows are recipes. They are compared in one world each, that of their config,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.config import RunConfig, load_config
-from rl4dialog.core.config_blocks import Block
+from rl4dialog.core.config_blocks import Block, ComponentConfig
 from rl4dialog.core.errors import ConfigError, RunFolderError, nearest_hint, validation_message
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
 from rl4dialog.runs.run_folder import is_complete
@@ -86,6 +87,31 @@ class WinRate(Block):
     """Metric key of the length that is held equal, such as ``conversation/words``."""
 
 
+class CrossPlayPlan(Block):
+    """Conversations of agents with partners whom they met in training, and with others."""
+
+    partners: dict[str, ComponentConfig] = Field(min_length=2)
+    """Partners by name, such as ``{id: language_model, args: {model_name: "{output}/runs/..."}}``."""
+    agents: dict[str, list[str]] = Field(default_factory=dict)
+    """More agents besides the rows of the plan: folders of complete runs, one for each seed, by label."""
+    met: dict[str, list[str]] = Field(default_factory=dict)
+    """Partners that an agent met in training, by its label. Default: those in the configs of its runs."""
+    trust: bool = False
+    """Whether the code that configs of other agents execute is allowed; see ``--trust``."""
+    split: Literal["train", "val", "test"] = "test"
+    """Split about whose samples they talk."""
+    overrides: list[str] = Field(default_factory=list, alias="set")
+    """Overrides of the configs of all runs in these conversations."""
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> CrossPlayPlan:
+        for label, names in self.met.items():
+            _check_names(f"cross_play.met.{label}", names, self.partners)
+        if wrong := [name for name in self.partners if not re.fullmatch(r"[\w.-]+", name)]:
+            raise ValueError(f"cross_play.partners: {wrong[0]!r} must have only letters, digits, '.', '-' and '_'")
+        return self
+
+
 class QualityPlan(_WithSeeds):
     """Plan of a comparison."""
 
@@ -97,8 +123,10 @@ class QualityPlan(_WithSeeds):
     """Commands before the runs, in order, by name."""
     worlds: dict[str, World] = Field(default_factory=dict)
     """Tasks in which all rows are trained, by name. Default: each row has a config of its own."""
-    runs: dict[str, Group] = Field(min_length=1)
+    runs: dict[str, Group] = Field(default_factory=dict)
     """Rows by label, such as an algorithm's name. All start from the same model."""
+    cross_play: CrossPlayPlan | None = None
+    """Conversations of the rows, and of other agents, with several partners."""
     overrides: list[str] = Field(default_factory=list, alias="set")
     """Overrides of all configs."""
     metrics: dict[str, str] = Field(min_length=1)
@@ -119,6 +147,11 @@ class QualityPlan(_WithSeeds):
     @model_validator(mode="after")
     def _rows_fit(self) -> QualityPlan:
         earlier: list[str] = []
+        if not self.runs and (self.cross_play is None or not self.cross_play.agents):
+            raise ValueError("runs is missing; it needs at least one row, or cross_play.agents")
+        if self.cross_play is not None and self.worlds:
+            raise ValueError("cross_play is about agents of one world; remove 'worlds'")
+        agents = [*self.runs, *(self.cross_play.agents if self.cross_play else [])]
         for label, row in self.runs.items():
             where = f"runs.{label}"
             if bool(self.worlds) == (row.config is not None):
@@ -132,10 +165,10 @@ class QualityPlan(_WithSeeds):
             _check_names(f"{where}.worlds", row.worlds or [], self.worlds)
             earlier.append(label)
         for key, labels in (
-            ("reference", [self.reference or earlier[0]]),
+            ("reference", [self.reference or agents[0]]),
             *(("comparisons", c) for c in self.comparisons),
         ):
-            _check_names(key, labels, self.runs)
+            _check_names(key, labels, agents if key == "reference" else self.runs)
         return self
 
     @property
@@ -213,7 +246,7 @@ def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = Quali
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        keys = _keys(schema), _keys(Group, World, Step, WinRate)  # of the plan, and of its blocks
+        keys = _keys(schema), _keys(Group, World, Step, WinRate, CrossPlayPlan)  # of the plan, and of its blocks
         found = (
             validation_message([problem], content, keys[len(problem["loc"]) > 1]).lstrip(".: ")
             for problem in error.errors()
@@ -224,7 +257,7 @@ def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = Quali
 def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[PlannedRun]:
     """All runs of a plan, with their configs checked; the first seeds of all rows come first."""
     folder, runs = Path(path).parent, []
-    for i in range(max(map(len, map(plan.seeds_of, plan.runs)))):
+    for i in range(max(map(len, map(plan.seeds_of, plan.runs)), default=0)):
         for world, place in plan.compared_in.items():
             for label, row in plan.runs.items():
                 if i >= len(plan.seeds_of(label)) or (row.worlds is not None and world not in row.worlds):

@@ -141,10 +141,7 @@ def test_what_does_not_fit_is_refused(run, tmp_path, flags, message, capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"alg.id": "dqn", "alg.args": {"learning_starts": 0}, "warm_start": None},
-            "env.args.action: composite makes actions discrete",
-        ),
+        ({"alg.id": "dqn", "alg.args": {"learning_starts": 0}, "warm_start": None}, "env.args.action: composite"),
         (
             {"alg.policy.id": "causal_lm_actor_critic_policy"},
             "alg.policy.id: causal_lm_actor_critic_policy cannot be combined with env.id: dialogue_acts; use one of "

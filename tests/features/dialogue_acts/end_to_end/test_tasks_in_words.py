@@ -90,21 +90,6 @@ def test_resumed_run_equals_the_uninterrupted_one(run, tmp_path):
         assert (run_folder(tmp_path) / name).read_bytes() == (run / name).read_bytes(), name
 
 
-@pytest.mark.long
-def test_worker_processes_change_nothing(run, tmp_path):
-    config = copy.deepcopy(CONFIG)
-    config["env"] |= {"vec_env": "blocks", "n_workers": 2}
-    assert train(tmp_path, config) == 0
-    name = "model/model.safetensors"
-    assert (run_folder(tmp_path) / name).read_bytes() == (run / name).read_bytes()
-
-
-def test_simulated_dialogues_have_the_outcome(run, tmp_path):
-    output = tmp_path / "dialogues.jsonl"
-    assert cli.main(["simulate", "--run", str(run), "--n", "3", "--output", str(output)]) == 0
-    assert all("success" in record["outcome"] for record in lines(output))
-
-
 def test_people_read_values_and_are_scored(loaded, monkeypatch):
     seen = []
 

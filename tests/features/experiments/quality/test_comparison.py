@@ -165,7 +165,7 @@ def test_worlds_are_run_in_pieces_and_recorded_without_their_folders(tmp_path):
     assert not (output / "runs" / "short_ppo_seed_0").exists()
     entries = json.loads(recorded.read_text())["runs"]
     assert [(each["world"], each["row"]) for each in entries] == [
-        *(("long", "PPO"), ("long", "small"), ("short", "PPO"), ("short", "small")),
+        *(("long", "PPO"), ("long", "small"), ("short", "PPO"), ("short", "small"))
     ]
     assert first[1].rstrip(",") in recorded.read_text()
     for entry in entries:

@@ -7,14 +7,7 @@ from child_commands import FakeProcess, replace_commands
 from sweeps import result, write_run
 
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.features.experiments.sweep.running import (
-    Objective,
-    Trial,
-    best_trial,
-    evaluations,
-    measure,
-    run_trials,
-)
+from rl4dialog.features.experiments.sweep.running import Objective, Trial, best_trial, evaluations, measure, run_trials
 from rl4dialog.features.experiments.sweep.space import parse_grid
 from rl4dialog.features.experiments.sweep.study import Grid
 

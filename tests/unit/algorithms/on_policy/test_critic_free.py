@@ -43,24 +43,25 @@ def test_defaults_are_those_of_the_papers():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("algorithm", "arguments", "words"),
     [
-        ({"n_generations": 3}, r"n_generations is 3, which does not divide env\.n_envs = 4"),
-        ({"gae_lambda": 0.9}, "gae_lambda has no meaning: grpo adds up rewards without values"),
-        ({"vf_coef": 0.5}, r"vf_coef has no meaning: \w+ has no critic"),
-        ({"clip_range_vf": 0.5}, r"clip_range_vf has no meaning: \w+ has no critic"),
-        ({"max_resampling": 2}, r"max_resampling has no effect without alg\.args\.constant_groups: resample"),
-        ({"clip_range_high": 0.1}, r"clip_range_high is 0\.1, below alg\.args\.clip_range = 0\.2"),
-        ({"gamma": 0.5}, r"alg\.args\.gamma has no meaning: grpo adds up rewards .* such as ppo"),
-        ({"turn_gamma": 0.5}, r"alg\.args\.turn_gamma has no effect with alg\.args\.credit: conversation"),
-        ({"turn_gae_lambda": 1.0}, r"alg\.args\.turn_gae_lambda has no meaning: grpo adds up"),
+        (GRPO, {"n_generations": 3}, r"n_generations is 3, which does not divide env\.n_envs = 4"),
+        (GRPO, {"gae_lambda": 0.9}, "gae_lambda has no meaning: grpo adds up rewards without values"),
+        (GRPO, {"vf_coef": 0.5}, r"vf_coef has no meaning: \w+ has no critic"),
+        (GRPO, {"clip_range_vf": 0.5}, r"clip_range_vf has no meaning: \w+ has no critic"),
+        (GRPO, {"max_resampling": 2}, r"max_resampling has no effect without alg\.args\.constant_groups: resample"),
+        (GRPO, {"clip_range_high": 0.1}, r"clip_range_high is 0\.1, below alg\.args\.clip_range = 0\.2"),
+        (GRPO, {"gamma": 0.5}, r"alg\.args\.gamma has no meaning: grpo adds up rewards .* such as ppo"),
+        (GRPO, {"turn_gamma": 0.5}, r"alg\.args\.turn_gamma has no effect with alg\.args\.credit: conversation"),
+        (GRPO, {"turn_gae_lambda": 1.0}, r"alg\.args\.turn_gae_lambda has no meaning: grpo adds up"),
+        (Reinforce, {"kl_half_life": 0.1}, "kl_half_life has no effect with alg.args.baseline: batch"),
     ],
 )
-def test_constructor_and_config_refuse_the_same(arguments, words):
+def test_constructor_and_config_refuse_the_same(algorithm, arguments, words):
     with pytest.raises(ConfigError, match=words):
-        make(GRPO, **arguments)
+        make(algorithm, **arguments)
     with pytest.raises(ConfigError, match=words):
-        GRPO.check_arguments(arguments, 4)
+        algorithm.check_arguments(arguments, 4)
 
 
 def totals_and_advantages(trained, reset=False):
@@ -113,17 +114,3 @@ def test_means_of_zeros_and_ones_are_those_of_spo():
         alpha, beta = rho * alpha + reward, rho * beta + 1 - reward
         means.add("a", reward)
         assert means.means["a"][0] == pytest.approx(alpha / (alpha + beta))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"kl_half_life": 0.1}, "kl_half_life has no effect with alg.args.baseline: batch"),
-        ({"vf_coef": 0.5}, r"vf_coef has no meaning: \w+ has no critic"),
-    ],
-)
-def test_reinforce_refuses_what_has_no_effect(arguments, words):
-    with pytest.raises(ConfigError, match=words):
-        make(Reinforce, **arguments)
-    with pytest.raises(ConfigError, match=words):
-        Reinforce.check_arguments(arguments, 4)

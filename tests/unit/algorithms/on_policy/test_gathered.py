@@ -19,7 +19,6 @@ class Own(stable_baselines3.A2C):
     data_parallel = True
 
 
-OWN = with_rollouts(Own)
 OF_A2C = {"learning_rate": 1e-2, "ent_coef": 0.1, "max_grad_norm": 0.1, "normalize_advantage": True}
 OF_TRPO = {"cg_max_steps": 4, "cg_damping": 0.5, "n_critic_updates": 2, "batch_size": 16}
 
@@ -47,7 +46,7 @@ def updated(algorithm, replies, rows_of, **settings):
     [
         (A2C, OF_A2C, {}, range(12)),
         (A2C, {**OF_A2C, "target_kl": 0.2}, {}, range(12)),
-        (OWN, OF_A2C, {}, range(12)),
+        (with_rollouts(Own), OF_A2C, {}, range(12)),
         (TRPO, {**OF_TRPO, "batch_size": 10**6}, {}, range(12)),
         # All replies are equal, so that a share of them is as good as all, and minibatches are.
         (TRPO, OF_TRPO, {"sub_sampling_factor": 2}, [0] * 12),

@@ -292,20 +292,12 @@ def test_the_only_iteration_of_a_run_has_the_start_of_its_schedules(settings, n_
     ("name", "value", "words"),
     [
         ("learning_rate", {"start": 1e-4, "end": 1e-3}, r"learning_rate\.end is 0\.001, above start = 0\.0001"),
-        (
-            "learning_rate",
-            {"start": 1e-4, "end": 0.0, "schedule": "constant"},
-            r"learning_rate\.end has no effect with",
-        ),
+        ("learning_rate", {"start": 1e-4, "end": 0.0, "schedule": "constant"}, r"learning_rate\.end has no effect"),
         ("learning_rate", {"end": 1e-3}, r"alg\.args\.learning_rate"),
         ("learning_rate", {"start": 1e-4, "warm_up": 0.1}, r"alg\.args\.learning_rate"),
         ("learning_rate", {"start": 1e-4, "warmup": 1.0}, r"alg\.args\.learning_rate"),
         ("clip_range", {"start": 0.2}, r"clip_range cannot have end: 0, where every ratio is clipped"),
-        (
-            "clip_range",
-            {"start": 0.2, "end": 0.1, "warmup": 0.1},
-            r"clip_range cannot have warmup: it would begin at 0",
-        ),
+        ("clip_range", {"start": 0.2, "end": 0.1, "warmup": 0.1}, r"clip_range cannot have warmup: it would begin at"),
         ("clip_range_high", {"start": 0.3, "end": 0.1}, r"clip_range_high is 0\.1, below alg\.args\.clip_range = 0\.2"),
         ("ent_coef", {"start": 0.3, "end": 0.1}, r"alg\.args\.ent_coef"),
     ],

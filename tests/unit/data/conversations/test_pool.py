@@ -6,9 +6,6 @@ import json
 import logging
 import pickle
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -181,9 +178,6 @@ def test_wrong_rows_are_named(values, layout, message):
     with pytest.raises(DataError) as error:
         read(values, layout)
     assert str(error.value).startswith("log.jsonl:3: ") and message in str(error.value)
-
-
-Write = Callable[[dict[str, Any]], Path]
 
 
 def record(number, n_turns=1):

@@ -118,10 +118,7 @@ def test_what_has_no_meaning_is_left_out_and_each_change_is_noted(tmp_path, befo
     ("overrides", "problem"),
     [
         (["alg.id=grpo", "alg.args.vf_coef=0.1"], "alg.args.vf_coef has no meaning: grpo has no critic"),
-        (
-            ["alg.id=grpo", "alg.args={n_steps: 16, vf_coef: 0.1}"],
-            "alg.args.vf_coef has no meaning: grpo has no critic",
-        ),
+        (["alg.id=grpo", "alg.args={n_steps: 16, vf_coef: 0.1}"], "vf_coef has no meaning: grpo has no critic"),
         (["alg.id=a2c", "alg.args.n_epochs=2"], "alg.args.n_epochs: algorithm 'a2c' has no argument 'n_epochs'"),
         (["alg.id=nlpo", "alg.policy.id=causal_lm_actor_critic_policy"], "nlpo does not support policy"),
         (["alg.id=grpo", "env.n_envs=1"], "n_generations is 4, which does not divide env.n_envs = 1"),

@@ -1,0 +1,195 @@
+"""Cross-play: agents talk with partners whom they met in training and with others, about the same samples and seeds.
+
+After "matrices of agents x simulators" (Shi et al. 2019, arXiv 1909.01388): a policy that holds only with the partner
+of its training has learned this partner.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl4dialog.core.cache import content_hash
+from rl4dialog.core.config_blocks import ComponentConfig
+from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
+from rl4dialog.core.files import file_hash, json_value, write_json
+from rl4dialog.core.yaml_loader import load_yaml
+from rl4dialog.features.experiments.quality.plan import CrossPlayPlan, filled
+from rl4dialog.functional.statistics import Estimate
+from rl4dialog.runs.plots import plain_figure, save_figure
+from rl4dialog.runs.report.metrics import mean_estimate, sample_estimate, student_interval
+from rl4dialog.runs.run_folder import CONFIG_FILE, is_complete
+from rl4dialog.training.own_process import Command, run_all
+
+FOLDER, NUMBERS_FILE, HEATMAP_FILE = "cross_play", "cross_play.json", "cross_play.png"
+Scores = NDArray[np.float64]  # of conversations, by run and sample. Shape (runs, samples)
+MEANS = ("met", "never met", "gap")
+
+
+@dataclass
+class CrossPlay:
+    """Scores of each agent with each partner, by metric, and the partners that the agents met in training."""
+
+    partners: list[str]
+    scores: dict[str, dict[str, dict[str, Scores]]] = field(default_factory=dict)  # by metric, agent and partner
+    met: dict[str, list[str]] = field(default_factory=dict)
+
+    def estimates(self, metric: str, agent: str) -> dict[str, Estimate]:
+        """The means with each partner, with all that it met and never met, and how much less it reaches with these."""
+        own = self.scores[metric][agent]
+        met = _mean([own[name] for name in own if name in self.met[agent]] or [[[np.nan]]])
+        others = _mean([own[name] for name in own if name not in self.met[agent]] or [[[np.nan]]])
+        both = dict(zip(MEANS, (met, others, met - others), strict=True))
+        return {name: estimate(scores) for name, scores in {**own, **both}.items()}
+
+    def differences(self, metric: str, agent: str, reference: str) -> dict[str, Estimate]:
+        """How much more it reaches with each partner than another agent about the same samples, with the same seeds."""
+        ours, others = self.scores[metric][agent], self.scores[metric][reference]
+        found = {}
+        for name in ours:
+            one, other = ours[name], others[name]
+            if len(one) != len(other):
+                one, other = _mean(one)[None], _mean(other)[None]
+            found[name] = estimate(one - other, are_differences=True)
+        return found
+
+
+def _mean(values: Any, axis: int = 0) -> Scores:
+    """The mean without NaN; NaN of nothing."""
+    found: Scores = np.ma.masked_invalid(values).mean(axis).filled(np.nan)
+    return found
+
+
+def estimate(scores: Scores, are_differences: bool = False) -> Estimate:
+    """The mean, with an interval over samples or, of several runs, over runs and samples, whose variances are added."""
+    if len(scores) == 1:
+        return sample_estimate(scores[0], are_differences)
+    by_run, by_sample = _mean(scores, axis=1), _mean(scores)
+    value = mean_estimate(by_run).value
+    return Estimate(value, student_interval(value, by_run, by_sample))
+
+
+def play(plan: CrossPlayPlan, agents: Mapping[str, Sequence[Path]], output: Path, n_jobs: int) -> dict[str, int]:
+    """Hold the conversations of agents, given their runs, with all partners, unless they are there; see `run_all`."""
+    commands = {}
+    for agent, folders in agents.items():
+        for number, run in enumerate(folders):
+            for partner, place in _places(plan, run, output).items():
+                if (place / "metrics.json").is_file():
+                    continue
+                chosen = _partner(plan, partner, output).model_dump(exclude_defaults=True)
+                sets = [*_overrides(plan), "train_evaluation.partner=null", f"env.args.partner={json.dumps(chosen)}"]
+                flags = [text for each in sets for text in ("--set", each)]
+                flags += ["--trust"] if plan.trust or run.is_relative_to(output) else []
+                command = ["evaluate", "--run", str(run), "--split", plan.split, *flags, "--output_path", str(place)]
+                place.parent.mkdir(parents=True, exist_ok=True)
+                log = place.with_name(f"{place.name}.log")
+                commands[f"{agent} {number} with {partner}"] = Command(command, log)
+    return run_all(commands, n_jobs)
+
+
+def read(plan: CrossPlayPlan, metrics: Sequence[str], agents: Mapping[str, Sequence[Path]], output: Path) -> CrossPlay:
+    """Read the conversations of agents that are complete with all partners."""
+    found = CrossPlay([*plan.partners], {metric: {} for metric in metrics})
+    ids: list[Any] = []
+    for agent, folders in agents.items():
+        places = [_places(plan, run, output) for run in folders]
+        if not places or not all((place / "metrics.json").is_file() for each in places for place in each.values()):
+            continue
+        rows: dict[str, list[list[dict[str, Any]]]] = {
+            name: [json_value((each[name] / "predictions.json").read_text("utf-8")) for each in places]
+            for name in found.partners
+        }
+        for records in (one for of_partner in rows.values() for one in of_partner):
+            ids = ids or [each["sample_id"] for each in records]
+            if [each["sample_id"] for each in records] != ids:
+                raise DataError(f"cross_play: agent {agent!r} has other samples than the first; their datapools differ")
+        for metric in metrics:
+            found.scores[metric][agent] = {
+                name: np.array([[_score(each, metric) for each in records] for records in of_partner])
+                for name, of_partner in rows.items()
+            }
+        found.met[agent] = plan.met.get(agent) or _met(plan, folders[0], output)
+    return found
+
+
+def _score(record: Mapping[str, Any], metric: str) -> float:
+    if metric not in record:
+        raise ConfigError(f"cross_play: conversations have no {metric!r}{nearest_hint(metric, record)}")
+    return float(record[metric]) if isinstance(record[metric], int | float) else float("nan")
+
+
+def agents_of(plan: CrossPlayPlan, rows: Mapping[str, Sequence[Path]], output: Path) -> dict[str, list[Path]]:
+    """Runs of the agents: those of the plan's rows, and others."""
+    own = {label: [*folders] for label, folders in rows.items() if folders}
+    for label, folders in plan.agents.items():
+        own[label] = [Path(text).expanduser().absolute() for text in filled(folders, output)]
+        if missing := [folder for folder in own[label] if not is_complete(folder)]:
+            raise RunFolderError(f"cross_play.agents.{label}: {missing[0]} is no complete run")
+    return own
+
+
+def _partner(plan: CrossPlayPlan, name: str, output: Path) -> ComponentConfig:
+    (text,) = filled([plan.partners[name].model_dump_json()], output)
+    return ComponentConfig.model_validate_json(text)
+
+
+def _overrides(plan: CrossPlayPlan) -> list[str]:
+    """The seed is the same for all agents, so that partners draw the same."""
+    return ["seed=0", *plan.overrides]
+
+
+def _places(plan: CrossPlayPlan, run: Path, output: Path) -> dict[str, Path]:
+    """The folder of a run's conversations with each partner, which depends on all that they depend on."""
+    found = {}
+    for name in plan.partners:
+        chosen = _partner(plan, name, output)
+        results = [place / "result.json" for place in (run, Path(str(chosen.args.get("model_name", ""))).expanduser())]
+        about = [str(run), *(file_hash(path) for path in results if path.is_file()), chosen.model_dump_json()]
+        key = content_hash([*about, *_overrides(plan), plan.split])[:12]
+        found[name] = output / FOLDER / f"{run.name}_{key}" / name
+    return found
+
+
+def _met(plan: CrossPlayPlan, run: Path, output: Path) -> list[str]:
+    """Partners of the plan that a run names as its own."""
+    given = (((load_yaml(run / CONFIG_FILE).get("env") or {}).get("args") or {}).get("partner")) or {}
+    several = (given.get("args") or {}).get("partners", [given])
+    own = [(each.get("id"), each.get("args") or {}) for each in several]
+    found = {name: _partner(plan, name, output) for name in plan.partners}
+    return [name for name, each in found.items() if (each.id, each.args) in own]
+
+
+def write_numbers(found: CrossPlay, path: Path) -> None:
+    """Write all estimates as JSON."""
+    numbers = {
+        metric: {agent: {name: asdict(each) for name, each in found.estimates(metric, agent).items()} for agent in own}
+        for metric, own in found.scores.items()
+    }
+    write_json(path, {"partners": found.partners, "met": found.met, "estimates": numbers})
+
+
+def plot_heatmap(found: CrossPlay, metric: str, png: Path) -> None:
+    """Plot the means of a metric, agents by partners; those met in training have a frame."""
+    agents = [*found.scores[metric]]
+    values = np.array([[found.estimates(metric, a)[p].value for p in found.partners] for a in agents])
+    figure, (axes,) = plain_figure(1.4 * len(found.partners) + 2.5, 0.6 * len(agents) + 1.4)
+    axes.grid(False)
+    image = axes.imshow(values, cmap="viridis", aspect="auto")
+    middle = np.nanmean([np.nanmin(values), np.nanmax(values)])
+    for (row, column), value in np.ndenumerate(values):
+        color = "white" if value < middle else "black"
+        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color)
+        if found.partners[column] in found.met[agents[row]]:
+            frame = (column - 0.48, row - 0.48)
+            axes.add_patch(type(axes.patch)(frame, 0.96, 0.96, fill=False, edgecolor="red", linewidth=2))
+    axes.set_xticks(range(len(found.partners)), found.partners, rotation=20, ha="right")
+    axes.set_yticks(range(len(agents)), agents)
+    figure.colorbar(image, label=metric)
+    save_figure(figure, png)

@@ -1,1 +1,0 @@
-"""Pre-run checks of texts, model, reward and machine."""

@@ -1,0 +1,110 @@
+"""Agents by partners: paired intervals, partners met in training, and the page of a plan."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from plans import write_plan
+from runs import make_config, run_folder, train, write_config
+
+from rl4dialog import cli
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.features.experiments.quality import cross_play
+from rl4dialog.features.experiments.quality.cross_play import CrossPlay, estimate
+from rl4dialog.features.experiments.quality.plan import load_plan
+from rl4dialog.runs.report.metrics import mean_estimate, sample_estimate
+
+RULES = {"id": "rules", "args": {"rules": [{"pattern": "x", "replies": "y"}], "otherwise": "i see ."}}
+STRANGER = {"id": "rules", "args": {"rules": [{"pattern": "[a-z]", "leaves": True}]}}
+
+
+def crossed(**scores):
+    by_partner = {agent: dict(zip(("a", "b", "c"), each, strict=True)) for agent, each in scores.items()}
+    return CrossPlay(["a", "b", "c"], {"m": by_partner}, {agent: ["a", "b"] for agent in scores})
+
+
+def test_gap_is_between_partners_met_and_never_met_about_the_same_samples():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(1, 60))
+    found = crossed(x=[base + 1, base + 2, base]).estimates("m", "x")
+    assert found["gap"].value == pytest.approx(1.5) and found["met"].value == pytest.approx(base.mean() + 1.5)
+    assert found["gap"].interval.high - found["gap"].interval.low < 1e-6, "each sample has the same gap"
+    assert found["never met"].value == found["c"].value
+
+
+def test_without_partners_of_training_there_is_no_gap():
+    found = crossed(x=[np.ones((2, 60))] * 3)
+    found.met["x"] = []
+    estimates = found.estimates("m", "x")
+    assert (
+        math.isnan(estimates["gap"].value) and math.isnan(estimates["met"].value) and estimates["never met"].value == 1
+    )
+
+
+def test_intervals_are_over_samples_and_of_several_runs_over_both():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(1, 200))
+    assert estimate(scores) == sample_estimate(scores[0])
+    runs = np.repeat(rng.normal(size=(4, 1)), 100, axis=1)
+    assert estimate(runs).interval.high == pytest.approx(mean_estimate(runs[:, 0]).interval.high)
+    scores = rng.normal(size=(2, 60))
+    scores[0, :30] = np.nan
+    assert estimate(scores).value == pytest.approx((np.nanmean(scores[0]) + scores[1].mean()) / 2)
+
+
+def test_differences_are_paired_by_sample_and_run():
+    rng = np.random.default_rng(0)
+    hard = rng.normal(size=(3, 60))
+    found = crossed(x=[hard + 1] * 3, y=[hard] * 3, z=[hard[:1]] * 3)
+    pair = found.differences("m", "x", "y")["a"]
+    assert pair.value == pytest.approx(1) and (pair.interval is None or pair.interval.low > 0.99)
+    assert found.differences("m", "x", "z")["a"].value == pytest.approx(1 + hard.mean() - hard[0].mean())
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"partners": {"a": RULES}}, "at least 2 items"),
+        ({"partners": {"a": RULES, "b/c": STRANGER}}, "'b/c' must have only letters"),
+        ({"partners": {"a": RULES, "b": STRANGER}, "met": {"PPO": ["c"]}}, "'c' is none of a, b"),
+        ({"partners": {"a": RULES, "b": STRANGER}, "split": "dev"}, "split"),
+    ],
+)
+def test_wrong_plan_is_named(tmp_path, block, message):
+    with pytest.raises(ConfigError, match=message):
+        load_plan(write_plan(tmp_path, cross_play=block), [])
+    with pytest.raises(ConfigError, match="runs is missing"):
+        load_plan(write_plan(tmp_path, runs=None, cross_play={"partners": {"a": RULES, "b": STRANGER}}), [])
+
+
+def test_plan_gives_table_and_heatmap(tmp_path, monkeypatch):
+    commands = []
+
+    def run_all(given, n_jobs):
+        commands.append([*given])
+        return {name: code for name, each in given.items() if (code := cli.main([*each.arguments]))}
+
+    monkeypatch.setattr(cross_play, "run_all", run_all)
+    config = make_config(
+        tmp_path,
+        reward_fn={"id": "length_penalty", "args": {"max_length": 1}},
+        env__args__max_turns=2,
+        env__args__partner={"id": "several", "args": {"partners": [RULES, {**RULES, "name": "again"}]}},
+        train_evaluation__n_iters=1,
+        train_evaluation__metrics=[{"id": "conversation"}],
+    )
+    write_config(tmp_path, config)
+    assert train(tmp_path, config) == 0
+    block = {"partners": {"known": RULES, "stranger": STRANGER}, "agents": {"PPO": [str(run_folder(tmp_path))]}}
+    plan = write_plan(tmp_path, runs=None, set=None, cross_play=block, metrics={"conversation/turns": "turns"})
+    command = ["benchmark", str(plan), "--output_path", str(tmp_path / "out")]
+    assert cli.main(command) == 0
+    page = (tmp_path / "out" / "page.md").read_text()
+    assert "| agent | known | stranger | met | never met | gap |" in page and " * |" in page
+    assert (tmp_path / "out" / "cross_play.png").stat().st_size > 1000
+    numbers = json.loads((tmp_path / "out" / "cross_play.json").read_text())
+    assert numbers["met"] == {"PPO": ["known"]}
+    assert numbers["estimates"]["conversation/turns"]["PPO"]["known"]["value"] == 2.0
+    assert cli.main(command) == 0
+    assert commands == [["PPO 0 with known", "PPO 0 with stranger"], []]

@@ -1,0 +1,3 @@
+"""What every test of whole runs gets."""
+
+from registered import nothing_stays_registered  # noqa: F401 (fixture)

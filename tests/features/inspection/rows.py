@@ -1,0 +1,3 @@
+"""Rows of this feature in tables of tests about all components."""
+
+FIRST = ["doctor"]
