@@ -45,8 +45,8 @@ def partner_answers(
             if member is None or not (all_reduce_max(rows.size) if member.in_lockstep else rows.size):
                 continue
             own = {name: array[rows] for name, array in observations.items()}
-            for i, answer in enumerate((found := partner_answers(member, own, timeout_s))[0]):
-                said[rows[i]] = [*answer]
+            for i, ids in enumerate((found := partner_answers(member, own, timeout_s))[0]):
+                said[rows[i]] = [*ids]
             failures |= {int(rows[i]): problem for i, problem in found[1].items()}
         return [*said], failures
     try:

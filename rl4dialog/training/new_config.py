@@ -96,7 +96,7 @@ def partner_findings(table: Table, text: str) -> Iterator[str]:
         yield "No column that names people was found (--people COLUMN): the same people may be in train and test."
     with _quiet():
         data = {name: DataPoolRegistry.get(config["id"], {**args, "split": name}) for name in SPLITS}
-    notes = sum((each.notes for each in data.values()), Counter())
+    notes: Counter[str] = sum((each.notes for each in data.values()), Counter())
     yield from (f"{what[0].upper()}{what[1:]}: {n:,}." for what, n in notes.items() if n)
     yield f"Conversations: {', '.join(f'{name} {len(each):,}' for name, each in data.items())}, such as:"
     for sample, _ in [*data["train"]][:_N_SHOWN]:

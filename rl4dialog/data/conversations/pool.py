@@ -339,10 +339,12 @@ class LoggedConversations(TextGenPool):
             if layout not in ("messages", "lmrl"):
                 raise DataError(f"datapool 'conversations': learn: partner needs conversations, not layout {layout}")
             form, notes = replace(dialogue_format, in_conversation=True), Notes()
-            found = sides.samples((_from_partner(dialogue, row) for dialogue, row in read()), form, split, notes, None)
+            of_partner = sides.samples(
+                (_from_partner(dialogue, row) for dialogue, row in read()), form, split, notes, None
+            )
             log_notes(notes, f"{path}, {split}")
-            found = limit_samples(found, max_samples, "conversations", split, str(path))
-            pool = cls(found, lambda: TextGenPool.conversations(pool))
+            of_partner = limit_samples(of_partner, max_samples, "conversations", split, str(path))
+            pool = cls(of_partner, lambda: TextGenPool.conversations(pool))
             pool.use_format(form)
             pool.has_rewards = False
             return pool
