@@ -1,7 +1,8 @@
 """Iterations on a GPU beside the physical bound, the plain loop and TRL: one table, and one JSON line per cell.
 
-``benchmarks/gpu.sh`` runs it. Each cell is a process with a time limit, and its failure is a row with an ``error``.
-First, a cell checks that replies from graphs are those of the loop. A decoding step takes at least the time to read the
+``benchmarks/gpu.sh`` runs it. Each cell is a process with a time limit, and its failure, or that of a test, is a row
+with an ``error``, as is a policy that did not sample with graphs; then the exit code is 1. A cell begins with a check
+that replies from graphs are those of the loop. A decoding step takes at least the time to read the
 weights and the keys and values of all rows, or to multiply all rows; an update at least that of its multiplications (6
 per parameter and token, 4 with adapters) and of Adam's 28 bytes per trained parameter. Bandwidth and arithmetic are
 those of a copy and of a product of matrices on the same device.
@@ -23,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import torch
 from rich.console import Console
@@ -37,30 +39,34 @@ from benchmarks.trl_trainer import TRL
 from benchmarks.workloads import WORKLOADS, Workload, build_prompts
 from rl4dialog import cli
 from rl4dialog.core.process_memory import keep_freed_memory
-from rl4dialog.functional.masks import padded
+from rl4dialog.features.inspection.graph_check import compare, fallback, problem_of
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.runs.provenance import git_state, package_versions
 from rl4dialog.training.memory import peak_mib
 
 _LEAST_S = 20.0  # a cell is not begun with less time
 _LONG_S = 15.0  # after these, a contestant does no further iteration
+_RAGGED = 2, 3, 4, 5, 7, 10, 14, 20, 28, 40  # of which few are left at the end
 _LONG_PROMPTS = tuple(range(256, 513, 4))
 _EAGER, _OURS, _PLAIN, _TRL = "rl4dialog, token by token", "rl4dialog", "plain loop", "trl"
+_TESTS, _NOT_BEGUN = "tests", "not begun, because the time is over"
 
 
-def _cell(size: str, reply: int, algorithm: str = "ppo", **changes: Any) -> tuple[Setting, Workload]:
-    critic, is_large = "shared" if algorithm == "ppo" else "none", size == "8b"
-    setting = Setting(size, critic=critic, algorithm=algorithm, device="cuda", precision="bf16", lora=is_large)
+def _cell(
+    size: str, reply: int, algorithm: str = "ppo", lora: bool = False, **changes: Any
+) -> tuple[Setting, Workload]:
+    critic, lora = "shared" if algorithm == "ppo" else "none", lora or size == "8b"
+    setting = Setting(size, critic=critic, algorithm=algorithm, device="cuda", precision="bf16", lora=lora)
     changes = {"reply_lengths": (reply,), "batch_size": 32 if reply > 20 else 8, **changes}
     return setting, dataclasses.replace(WORKLOADS[size], **changes)
 
 
-# The most informative ones first: there may be no time for the last.
 CELLS = {
     "small, 20 tokens": _cell("small", 20),
+    "small, RLOO, replies of 2 to 40 tokens": _cell("small", 20, "rloo", reply_lengths=_RAGGED),
+    "small with LoRA, 20 tokens": _cell("small", 20, lora=True),
     "135m, 128 tokens": _cell("135m", 128),
     "1b, 20 tokens": _cell("1b", 20),
-    "small, RLOO": _cell("small", 20, "rloo"),
     "8b with LoRA, 20 tokens": _cell("8b", 20),
     "small, prompts of 512": _cell("small", 20, prompt_lengths=_LONG_PROMPTS),
     "small, GRPO": _cell("small", 20, "grpo"),
@@ -114,34 +120,16 @@ def bounds(policy: LMActorCriticPolicy, workload: Workload, limits: Limits, n_tr
 
 
 def check_agreement(setting: Setting, workload: Workload) -> dict[str, float]:
-    """Share of equal greedy tokens of graphs and loop, and the largest difference of their log-probabilities.
-
-    The second time, after a change of the weights. Tokens after the first that differs are not compared.
-    """
+    """What `graph_check.compare` finds; its second round follows a change of weights, so that no adapters are 0."""
     tokenizer, samples = build_prompts(workload)
     ours = Rl4dialog(dataclasses.replace(setting, backend="graph"), workload)
-    policy, worst, shares = ours.algorithm.policy, 0.0, []
     prompts = [tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"] for sample in samples[:16]]
-    names = "prompt_ids", "prompt_mask"
-    obs = {name: each.to(setting.device) for name, each in zip(names, padded(prompts, left=True), strict=True)}
-    for _ in range(2):
-        found = {}
-        for policy.sampler in ("graph", "transformers"):
-            found[policy.sampler] = policy.generate(obs, do_sample=False)
-        graph, loop = found["graph"], found["transformers"]
-        same = (graph.response_ids == loop.response_ids).cumprod(dim=1).bool()
-        worst = max(worst, float(((graph.log_probs - loop.log_probs) * same).abs().max()))
-        shares.append(float(same.float().mean()))
-        with torch.no_grad():
-            for parameter in policy.actor_parameters():
-                parameter.mul_(1.01)
-    policy.sampler = "graph"
-    if (reason := policy.eager_reason(policy.settings)) or policy._graph_sampler is None:
-        raise SystemExit(f"graphs are not used: {reason}")
-    if torch.equal(policy.generate(obs).response_ids, policy.generate(obs).response_ids):
-        raise SystemExit("two samples from graphs are the same")
+    found = compare(ours.algorithm.policy, prompts, n_rounds=2, n_turns=1)
+    problem = problem_of(ours.algorithm.policy, found, shrinks=len(workload.reply_lengths) > 1)
+    if setting.device == "cuda" and problem is not None:
+        raise SystemExit(problem)
     ours.close()
-    return {"graph_difference": worst, "graph_same_share": min(shares)}
+    return found
 
 
 def measure(name: str, setting: Setting, workload: Workload, limits: Limits, repeats: int) -> Iterator[dict[str, Any]]:
@@ -181,10 +169,13 @@ def _measured(
     if setting.device == "cuda":
         row["peak_mib"] = peak_mib(torch.device(setting.device))
     if isinstance(contestant, Rl4dialog):
-        sampler, update = bounds(contestant.algorithm.policy, workload, limits, workload.n_episodes)
+        policy = contestant.algorithm.policy
+        sampler, update = bounds(policy, workload, limits, workload.n_episodes)
         row |= {"sampler_bound_s": sampler, "update_bound_s": update}
         row["sampler_tokens_per_s"] = row["n_tokens"] / row["rollout_s"]
         row |= _profiled(contestant, setting.device)
+        if setting.device == "cuda" and policy.sampler != "transformers" and (reason := fallback(policy)):
+            row["error"] = f"graphs are not used: {reason}"
     contestant.close()
     return row
 
@@ -226,7 +217,28 @@ def measure_conversations(config: Path, backend: str, device: str, n_iters: int 
         rows = [json.loads(line) for line in logs[0].read_text(encoding="utf-8").splitlines()]
     rates = [row["time/tokens_per_s"] for row in rows if "time/tokens_per_s" in row][1:]
     cell = f"conversation: {config.parent.name}/{config.stem}"
-    return {"cell": cell, "contestant": f"rl4dialog, {backend}", "tokens_per_s": statistics.median(rates)}
+    found = {"cell": cell, "contestant": f"rl4dialog, {backend}", "tokens_per_s": statistics.median(rates)}
+    if backend != "transformers" and device == "cuda" and "rollout/sampler_kl" not in rows[-1]:
+        found["error"] = "graphs are not used, at least in the last iteration; see the messages"
+    return found
+
+
+def run_tests(seconds: float) -> Iterator[dict[str, Any]]:
+    """What only a GPU can show, by pytest; among it, each architecture is captured or known not to be."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "tests/invariants/test_gpu.py", f"--junitxml={results}"]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, stdout=sys.stderr, timeout=seconds)
+        if not results.is_file():
+            yield {"cell": _TESTS, "error": f"there is no pytest, or the tests were ended after {seconds:.0f} s"}
+            return
+        cases = [*ElementTree.parse(results).iter("testcase")]
+    for case in cases:
+        if (failed := case.find("failure")) is not None or (failed := case.find("error")) is not None:
+            yield {"cell": _TESTS, "contestant": case.get("name"), "error": failed.get("message", "")[:500]}
+    n_skipped = sum(case.find("skipped") is not None for case in cases)
+    yield {"cell": _TESTS, "contestant": f"{len(cases) - n_skipped} were run, {n_skipped} skipped"}
 
 
 def _forget(device: str) -> None:
@@ -246,6 +258,7 @@ def main() -> None:
     parser.add_argument("--cell_seconds", type=float, default=100, help="time limit of a cell (default: 100)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for trying the script out")
     parser.add_argument("--config", type=Path, help="config of conversations to measure with and without graphs")
+    parser.add_argument("--tests", action="store_true", help="also run the tests that need a GPU")
     parser.add_argument("--tiny", action="store_true", help="replace every model by a tiny one, to try the script out")
     parser.add_argument("--output", type=Path, required=True, help="JSON file for all that is measured")
     parser.add_argument("--only", help=argparse.SUPPRESS)  # a cell or a backend, in a process of its own
@@ -257,14 +270,19 @@ def main() -> None:
     ends = time.perf_counter() + args.seconds
     report: dict[str, Any] = {"versions": package_versions(), "commit": git_state(Path(__file__).parents[1])}
     rows = report["rows"] = []
-    jobs = [*args.cells[:4], *(("auto", "transformers") if args.config is not None else ()), *args.cells[4:]]
-    for job in jobs:
-        found = list(_in_own_process(job, min(args.cell_seconds, ends - time.perf_counter())))
+    # What is worth most comes first: there may be no time for the last.
+    talks = ["auto", "transformers"] if args.config is not None else []
+    for job in [*args.cells[:1], *talks[:1], *([_TESTS] if args.tests else []), *talks[1:], *args.cells[1:]]:
+        left = min(args.cell_seconds, ends - time.perf_counter())
+        found = list(run_tests(left) if job == _TESTS else _in_own_process(job, left))
         for row in found:
             print(json.dumps(row), flush=True)
         rows += found
         args.output.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
     Console(width=140).print(_table(rows))
+    if failed := [row for row in rows if "error" in row and row["error"] != _NOT_BEGUN]:
+        what = "\n".join(f"  {row['cell']}, {row.get('contestant', '')}: {row['error']}" for row in failed)
+        raise SystemExit(f"NOT AS IT SHOULD BE:\n{what}")
 
 
 def _rows_of(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -288,7 +306,7 @@ def _in_own_process(job: str, seconds: float) -> Iterator[dict[str, Any]]:
     """Rows of a job, and how its process ended, if it failed."""
     cell = job if job in CELLS else f"conversation, {job}"
     if seconds < _LEAST_S:
-        yield {"cell": cell, "error": "not begun, because the time is over"}
+        yield {"cell": cell, "error": _NOT_BEGUN}
         return
     command, error = [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:], "--only", job], ""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as messages:
@@ -320,7 +338,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         if "error" in row:
             table.add_row(row["cell"], who, row["error"][:60])
             continue
-        ours, per_s = "sampler_bound_s" in row, row["tokens_per_s"]
+        ours, per_s = "sampler_bound_s" in row, row.get("tokens_per_s", 0.0)
         cells = [f"{statistics.median(row['seconds']):.3f}" if "seconds" in row else f"{per_s:,.0f} tokens/s"]
         if ours:
             cells += [f"{row['sampler_tokens_per_s']:,.0f}", f"{row['sampler_bound_s'] / row['rollout_s']:.1%}"]

@@ -21,6 +21,7 @@ _NAMES = {
         "MetricRegistry",
         *("NlgRegistry", "NluRegistry", "OfflineAlgorithmRegistry", "PartnerRegistry", "PolicyRegistry"),
         *("InfoFnRegistry", "PostProcessorRegistry", "RewardFunctionRegistry", "TaskRegistry", "TrackerRegistry"),
+        *("ToolRegistry", "ToolboxRegistry"),
         *("TurnAlgorithmRegistry", "TurnPolicyRegistry", "TurnRewardRegistry", "TurnWarmStartRegistry"),
         "WordlePlayerRegistry",
     ),
@@ -32,6 +33,7 @@ _NAMES = {
     "rl4dialog.data.pool": ("TextGenPool",),
     "rl4dialog.envs.conversation": ("Observation",),
     "rl4dialog.inference.loading": ("load_agent", "load_policy"),
+    "rl4dialog.runs.report.notebook": ("show_conversations", "show_curves"),
     "rl4dialog.training.building.single_env": ("make_env",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -33,6 +33,9 @@ PartnerRegistry = _registry(
     provided=("tokenizer", "max_prompt_length", "max_length", "world", "own_side", "is_frozen", "run_seed", "built"),
 )
 
+ToolboxRegistry = _registry("toolbox", listed="toolboxes")
+ToolRegistry = _registry("tool")
+
 MetricRegistry = _registry("metric", provided=("tokenizer", "classifier", "personas", "build_part", "async_calls"))
 
 PostProcessorRegistry = _registry("post-processor")
@@ -73,6 +76,7 @@ EnvRegistry = _registry(
     provided=(
         *("goal_split", "keeps_transcripts", "task", "task_args", "turn_reward", "nlu", "nlg", "tracker"),
         *("samples", "reward_parts", "vocab_size", "partner", "outside_partner", "frame", "shares_dialogues"),
+        "toolbox",
         *("end_of_turn", "speaker", "estimator", "outcomes", "n_envs", "is_numbered", "best_order"),
     ),
 )

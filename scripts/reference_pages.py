@@ -138,7 +138,8 @@ def command_page() -> str:
 
 def _options(command: Command, parser: argparse.ArgumentParser) -> Iterator[str]:
     page = command.page.removeprefix("docs/")
-    yield f"\n## {command.name}\n\n{parser.description}. See [{page.removesuffix('.md')}]({page}).\n"
+    see = f" See [{page.removesuffix('.md')}]({page})." if (DOCS / page).exists() else ""  # of a feature that is gone
+    yield f"\n## {command.name}\n\n{parser.description}.{see}\n"
     yield "```bash"
     yield from command.examples
     yield "```\n\n| option | meaning |\n|---|---|"

@@ -20,6 +20,7 @@ class Echo:
     beta: float | None = None
     persona: str | None = None
     max_prompt_tokens = 1000
+    toolbox: Any = None
 
     def __init__(self, name="echo", ending=""):
         self.name, self._ending = name, ending

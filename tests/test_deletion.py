@@ -16,11 +16,15 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.features import all_ids, features
 
 # Of the core's tests, those that look at everything there is; `make test` in a copy runs them all.
-TESTS = ["tests/test_layering.py", "tests/test_catalog.py", "tests/test_task_configs.py", "tests/unit/core"]
+TESTS = [
+    *("tests/test_layering.py", "tests/test_catalog.py", "tests/test_task_configs.py", "tests/unit/core"),
+    *("tests/end_to_end/test_readme.py", "tests/end_to_end/test_run_formats.py"),
+]
 COMMAND = "import sys; from rl4dialog.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", features())
 def test_rest_is_green_without_a_feature(name: str, tmp_path: Path) -> None:
     copy_without(name, tmp_path)

@@ -39,6 +39,8 @@ def runs(args: Namespace) -> None:
 @command(
     option("runs", "run folder; several are compared with each other", nargs="+", metavar="RUN"),
     option("--output", "output file (default: report.html in the run folder, or comparison.html)", metavar="FILE"),
+    option("--csv", "also write the metrics as CSV", type=Path, metavar="FILE"),
+    option("--latex", "also write the metrics as a LaTeX table", type=Path, metavar="FILE"),
 )
 def report(args: Namespace) -> None:
     from rl4dialog.runs.report.comparison import write_comparison
@@ -48,6 +50,13 @@ def report(args: Namespace) -> None:
         print(write_report(args.runs[0], args.output))
     else:
         print(write_comparison(args.runs, args.output or "comparison.html"))
+    if args.csv or args.latex:
+        from rl4dialog.runs.report.tables import metric_rows, write_csv, write_latex
+
+        found = metric_rows(args.runs)
+        for path, write in ((args.csv, write_csv), (args.latex, write_latex)):
+            if path is not None:
+                print(write(path.expanduser(), *found))
 
 
 @command(

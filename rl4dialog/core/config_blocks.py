@@ -155,6 +155,8 @@ class EnvArgs(Block):
     """Conversation partner, which answers each agent utterance."""
     partner_replies: list[str] | None = Field(default=None, min_length=1)
     """Short form of the partner ``scripted``: its utterances in order."""
+    toolbox: ComponentConfig | None = None
+    """What answers calls among the agent's utterances in place of the partner."""
     partner_on_error: Literal["raise", "mask"] = "raise"
     """If the partner fails, stop the run (``raise``) or leave out the conversation (``mask``)."""
     first_speaker: Literal["sample", "agent", "partner"] = "sample"
@@ -193,6 +195,7 @@ class EnvArgs(Block):
             "end_when.agent": bool(self.end_when.agent),
             "end_when.partner": bool(self.end_when.partner),
             "partner_on_error": self.partner_on_error != "raise",
+            "toolbox": self.toolbox is not None,
         }
         if self.conversation_partner is None:
             if keys := [key for key, is_set in needs_partner.items() if is_set]:

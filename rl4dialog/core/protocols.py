@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rl4dialog.core.types import Dialogue, PartnerReply
+from rl4dialog.core.types import Call, Dialogue, Frame, PartnerReply
 
 MetricResult = dict[str, tuple[list[float] | None, float]]
 
@@ -174,6 +174,8 @@ class ConversationReward(ABC):
 
     needs_partner = False
     """Whether the reward comes from the partner, so that a reply without one cannot earn it."""
+    needs_calls = False
+    """Whether the reward reads calls of tools, so that conversations need a toolbox."""
 
     @abstractmethod
     def __call__(self, dialogue: Dialogue, over: bool) -> float:
@@ -244,6 +246,8 @@ class Partner(ABC):
     """Whether :meth:`reset` raises a ``DataError`` for an unsuitable sample; a run then checks all samples first."""
     waits = False
     """Whether its answers take time elsewhere, so that :meth:`expect` should be called before they are needed."""
+    role: str = ""
+    """Who a person is who talks to the model in its place, and what to do, in a sentence."""
     rules: tuple[str, ...] = ()
     """Arguments that must have the same values in the datapool with the same id, which plays by the same rules."""
     unrepeatable: str | None = None
@@ -302,6 +306,45 @@ class Partner(ABC):
     def failures(self) -> Sequence[str]:
         """Return why the partner did not reach its goal in the conversation so far, in words; for people only."""
         return ()
+
+
+class Toolbox(ABC):
+    """What answers calls among the agent's utterances in place of the partner, which does not hear them; picklable."""
+
+    outcomes: tuple[str, ...] = ()
+    """Keys of :meth:`outcome`."""
+    frame: Frame | None = None
+    """Markup around calls and answers; by default that around the partner's utterances."""
+
+    def prepare(self, template: Any, frame: Frame) -> None:  # noqa: B027 (texts need no markup)
+        """Find the markup in the run's ``ChatTemplate``, whose conversations have this frame; not called for others."""
+
+    def written(self, said: str) -> tuple[str, str, str]:
+        """An utterance of the agent as the run's format writes it: with markup before and after it, if it is a call."""
+        return "", said, ""
+
+    @abstractmethod
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        """Start a conversation about a sample, as for :class:`Partner`."""
+
+    @abstractmethod
+    def takes(self, said: str) -> bool:
+        """Whether an utterance of the agent is a call."""
+
+    @abstractmethod
+    def read(self, said: str) -> Call:
+        """What an utterance calls, without an answer; it has a ``problem`` if it cannot be read."""
+
+    @abstractmethod
+    def answer(self, said: str, is_cut: bool = False) -> PartnerReply:
+        """Answer a call, which may be cut at the length limit.
+
+        The reply has a text, its ``call``, and ``leaves`` if it ends the conversation.
+        """
+
+    @abstractmethod
+    def outcome(self) -> Mapping[str, float]:
+        """Return numbers about the calls so far, beside those of the partner."""
 
 
 class Player(ABC):

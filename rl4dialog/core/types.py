@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeGuard
 
-PARTNER, AGENT = 0, 1
-SPEAKERS = {PARTNER: "partner", AGENT: "agent"}
+PARTNER, AGENT, TOOL = 0, 1, 2
+SPEAKERS = {PARTNER: "partner", AGENT: "agent", TOOL: "tool"}
 """Names of the speakers in files and reports."""
 # Labels of a reply in the meta data of its sample, under RL4LMs' names.
 LABELS = ("intent", "emotion")
@@ -126,6 +126,12 @@ class Frame:
         """Markup without a chat template: each utterance before a turn marker or, if there is none, on its own line."""
         return cls(f" {marker}", marker, (marker,)) if marker else cls("\n", "\n")
 
+    def bare(self, text: str) -> str:
+        """A text without the markup that ends turns."""
+        for markup in self.markup:
+            text = text.replace(markup, " ")
+        return text
+
 
 @dataclass
 class Sample:
@@ -142,11 +148,21 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A call of a tool by the agent, and its answer."""
+
+    name: str  # of the tool, as the agent wrote it; empty if the utterance cannot be read as a call
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # by slot, checked ones in their types
+    answer: str = ""
+    problem: str = ""  # kind of the error that the answer reports, such as ``unknown slot``; empty for a good call
+
+
+@dataclass(frozen=True)
 class Turn:
     """One utterance of a dialogue."""
 
     text: str  # the utterance, without markup
-    speaker: int  # number of the speaker; in conversations with the agent, ``PARTNER`` or ``AGENT``
+    speaker: int  # number of the speaker; in conversations with the agent, ``PARTNER``, ``AGENT`` or ``TOOL``
     act: int | None = None  # label of the dialogue act, if the dataset has one
     emotion: int | None = None  # label of the emotion, if the dataset has one
     reward: float = 0.0  # if the agent said it in a conversation
@@ -156,6 +172,7 @@ class Turn:
     ids: tuple[int, ...] | None = None  # its tokens, with its end, if they are known; see ``Dialogue.tokenizer``
     token_rewards: tuple[float, ...] | None = None  # of these tokens, besides ``reward``, which the last one is paid
     log_probs: tuple[float, ...] | None = None  # of these tokens under the policy that sampled them
+    call: Call | None = None  # if the agent called a tool, which the next turn is of
 
     @property
     def for_people(self) -> str:
@@ -190,6 +207,11 @@ class Dialogue:
     def said(self) -> tuple[Turn, ...]:
         """The turns of the conversation itself, without those of the sample."""
         return self.turns[self.n_given :]
+
+    @property
+    def calls(self) -> list[Call]:
+        """The agent's calls of tools in the conversation itself."""
+        return [turn.call for turn in self.said if turn.call is not None]
 
     @property
     def agent_turns(self) -> list[int]:
@@ -233,6 +255,7 @@ class PartnerReply:
         failed: Message of a failure. The conversation then counts as failed, like one whose reward fails.
         spoken: What the partner really says, if the agent reads another text; only shown to people.
         heard: The agent's utterance as the partner hears it, if that is another text; only shown to people.
+        call: The call that a tool answers, if this is the answer of a tool and not of the partner.
     """
 
     text: str | None = None
@@ -243,6 +266,7 @@ class PartnerReply:
     failed: str | None = None
     spoken: str = ""
     heard: str = ""
+    call: Call | None = None
 
 
 def system_text(prompt: str) -> str:

@@ -97,7 +97,13 @@ def load_dialogues(
     if path is None and dataset_id == DAILY_DIALOG_ID:
         path = find_prepared("daily_dialog")
     if path is None:
-        return _load_from_hub(split, dataset_id)
+        files = (
+            "the folder of the original release's files, or put them into the cache: rl4dialog prepare daily_dialog "
+            "--path FOLDER"
+        )
+        columns, found = ("dialog", "act", "emotion"), enumerate(hub_rows(split, dataset_id, files))
+        labelled = ((f"{split}_{i}", f"row {i}", [[*row[column]] for column in columns]) for i, row in found)
+        return _dialogues(labelled, dataset_id)
     folder, name = expand_path(path), hub_split(split)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder, such as one with DailyDialog's train.zip, validation.zip, test.zip")
@@ -107,25 +113,13 @@ def load_dialogues(
         lines = [read_zip_lines(place, file) if place.is_file() else read_lines(place / file) for file in names]
         return _parse_rows(split, [(f"{place}/{file}", found) for file, found in zip(names, lines, strict=True)])
     if not any(places.values()) and all((folder / file).is_file() for file in _FLAT_FILES):
-        files = [(f"{folder}/{file}", read_lines(folder / file)) for file in _FLAT_FILES]
-        rows = drawn_rows(len(files[0][1]), split, ("val", "test"), _HELD_OUT_SHARE, _FLAT_SPLIT_SEED)
-        return _parse_rows(split, files, rows)
+        flat = [(f"{folder}/{file}", read_lines(folder / file)) for file in _FLAT_FILES]
+        rows = drawn_rows(len(flat[0][1]), split, ("val", "test"), _HELD_OUT_SHARE, _FLAT_SPLIT_SEED)
+        return _parse_rows(split, flat, rows)
     raise DataError(
         f"{folder} contains no DailyDialog files of split {name!r}: tried {name}.zip, "
         f"{', '.join(_split_file_names(name))} (also in a folder {name}), and {', '.join(_FLAT_FILES)}"
     )
-
-
-def _load_from_hub(split: str, dataset_id: str) -> list[Dialogue]:
-    files = (
-        "the folder of the original release's files, or put them into the cache: rl4dialog prepare daily_dialog --path "
-        "FOLDER"
-    )
-    rows = (
-        (f"{split}_{index}", f"row {index}", [[*row[column]] for column in ("dialog", "act", "emotion")])
-        for index, row in enumerate(hub_rows(split, dataset_id, files))
-    )
-    return _dialogues(rows, dataset_id)
 
 
 def _split_file_names(split: str) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Turn, given_turns
+from rl4dialog.core.types import AGENT, PARTNER, TOOL, Dialogue, Prompt, Turn, given_turns
 
 _MARK = "goal : "
 
@@ -43,7 +43,7 @@ def without_goal(text: str) -> str:
 
 FORMAT = "speaker_lines"
 """Name of this format. It changes with every change of the texts, as a model reads only the texts it was trained on."""
-_SPEAKERS = {PARTNER: "User", AGENT: "Assistant"}
+_SPEAKERS = {PARTNER: "User", AGENT: "Assistant", TOOL: "Tool"}
 
 
 def dialogue_text(dialogue: Dialogue, context_size: int | None = None) -> str:

@@ -144,24 +144,19 @@ def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
                 raise DataError(f"{place}: no sentence after {prefix!r}")
             personas[prefix].append(sentence)
         else:
-            said, reply, candidates = _parse_exchange_line(content, place)
+            fields = [field.strip() for field in content.split("\t")]
+            if not 2 <= len(fields) <= 4:
+                expected = "'partner<TAB>reply' with up to two more columns (reward, candidates)"
+                raise DataError(f"{place}: expected {expected}, but the line has {len(fields)} column(s)")
+            said, reply = fields[:2]
+            if not said or not reply:
+                raise DataError(f"{place}: the {'reply' if said else 'utterance of the partner'} is empty")
             if said != _SILENCE:
                 history.append(said)
+            candidates = [each.strip() for each in fields[3].split("|")] if len(fields) == 4 and fields[3] else []
             exchanges.append(Exchange([*history], reply, personas[_YOURS], personas[_PARTNERS], candidates, place))
             history.append(reply)
     return exchanges
-
-
-def _parse_exchange_line(content: str, place: str) -> tuple[str, str, list[str]]:
-    fields = [field.strip() for field in content.split("\t")]
-    if not 2 <= len(fields) <= 4:
-        expected = "'partner<TAB>reply' with up to two more columns (reward, candidates)"
-        raise DataError(f"{place}: expected {expected}, but the line has {len(fields)} column(s)")
-    said, reply = fields[:2]
-    if not said or not reply:
-        raise DataError(f"{place}: the {'reply' if said else 'utterance of the partner'} is empty")
-    candidates = fields[3].split("|") if len(fields) == 4 and fields[3] else []
-    return said, reply, [candidate.strip() for candidate in candidates]
 
 
 def _make_samples(

@@ -144,10 +144,7 @@ class TextGenPool:
                 yield replace(found, turns=(*found.turns, *later), ended_by=None, prompt=prompt)
 
     def prompted_conversations(self) -> Iterator[Dialogue]:
-        """Yield the :meth:`conversations` with their prompts, in the format of the pool.
-
-        If the partner spoke first, what it said is given.
-        """
+        """Yield the :meth:`conversations` with prompts in the pool's format; what the partner says first is given."""
         return map(self._prompted, self.conversations())
 
     def _prompted(self, dialogue: Dialogue) -> Dialogue:
@@ -179,6 +176,19 @@ class TextGenPool:
             parts.append(part)
             start = end
         return parts
+
+
+class RewrittenPool(TextGenPool):
+    """The samples of another pool, each rewritten. Its conversations stay as they are."""
+
+    def __init__(self, pool: TextGenPool, rewrite: Callable[[Sample], Sample]) -> None:
+        super().__init__([rewrite(sample) for sample, _ in pool], [weight for _, weight in pool])
+        self.end_of_turn, self.dialogue_format = pool.end_of_turn, pool.dialogue_format
+        self.players, self.has_rewards, self.source_key = pool.players, pool.has_rewards, pool.source_key
+        self._pool, self.repeats_prompts = pool, pool.repeats_prompts
+
+    def prompted_conversations(self) -> Iterator[Dialogue]:
+        return self._pool.prompted_conversations()
 
 
 def check_split(split: str) -> None:

@@ -23,10 +23,8 @@ from rl4dialog.core.cache import content_hash
 from rl4dialog.core.downloads import download, file_from_wheel
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import KINDS, Feedback, counted, read_feedback
-from rl4dialog.core.files import write_records
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number, is_whole_number
 from rl4dialog.core.yaml_loader import packaged_yaml
-from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.messages import read_messages
 from rl4dialog.data.rows import FilePath, Row, TypedRow, expand_path, parse_json, read_lines, read_rows, report_unread
 from rl4dialog.data.small_talk.pool import rated_small_talk
@@ -297,27 +295,3 @@ def _of_feedback(path: Path) -> Iterator[tuple[Unit, RatedDialogue]]:
             ratings, (reply,) = {FEEDBACK_RATING: float(each.rating)}, each.replies
             rated = RatedDialogue(judged_dialogue(each, reply.text), ratings, conversation_of(each), reply.model)
             yield "dialogue" if each.rates_conversation else "reply", rated
-
-
-def export_preferences(source: Path, target: Path) -> tuple[int, int]:
-    """Write TRL's preference pairs; return their number, and that of judgements that make none."""
-    feedback = read_latest(source)
-    pairs = list(preference_rows(feedback))
-    if not pairs:
-        what = "preferences or corrections of different replies, which pairs are made of"
-        raise DataError(f"{source} has no {what} (it has {count_kinds(feedback)})")
-    write_records(target, pairs)
-    return len(pairs), len(feedback) - len(pairs)
-
-
-def preference_rows(feedback: Iterable[Feedback]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each preference and correction: ``prompt``, ``chosen`` and ``rejected``, as lists of messages."""
-    for each in feedback:
-        if each.compared is None or len(set(each.compared)) == 1:
-            continue
-        chosen, rejected = each.compared
-        yield {
-            "prompt": chat_messages(each.turns, each.persona),
-            "chosen": [{"role": "assistant", "content": chosen}],
-            "rejected": [{"role": "assistant", "content": rejected}],
-        }

@@ -12,13 +12,14 @@ import regex
 
 from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError, raised
 from rl4dialog.core.partner_replies import checked_outcome, checked_reply
-from rl4dialog.core.protocols import Partner
+from rl4dialog.core.protocols import Partner, Toolbox
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.time_limit import matched
 from rl4dialog.core.types import (
     AGENT,
     LABELS,
     PARTNER,
+    TOOL,
     Dialogue,
     EndedBy,
     Frame,
@@ -67,8 +68,7 @@ class ConversationRules:
         shown = text
         for pattern in self.end_when.get("partner", ()):
             shown = _matched(regex.sub, pattern, shown, lambda match: " " if match[0] else "")
-        for markup in frame.markup:
-            shown = shown.replace(markup, " ")
+        shown = frame.bare(shown)
         if shown != text:
             shown, ids = shown.strip(), None
         limit = self.max_partner_length
@@ -104,8 +104,9 @@ class Conversation:
         truncation_side: str = "left",
         frame: Frame | None = None,
         partner: Partner | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
-        self.rules, self.partner = rules, partner
+        self.rules, self.partner, self.toolbox = rules, partner, toolbox
         self.frame = frame or Frame.plain(end_of_turn.marker)
         self._end_of_turn, self._tokenizer = end_of_turn, end_of_turn.tokenizer
         self._max_prompt_length, self._truncation_side = max_prompt_length, truncation_side
@@ -121,6 +122,8 @@ class Conversation:
         self.n_turns, self._n_given = 0, 0
         self._turns: list[Turn] = []
         self._outcome: dict[str, float] = {}
+        if self.toolbox is not None:
+            self.toolbox.reset(self.meta_info, seed)
         if self.partner is not None:
             self._guarded("failed to begin with", lambda partner: partner.reset(self.meta_info, seed))
             if self.rules.first_speaker == "partner":
@@ -172,17 +175,27 @@ class Conversation:
 
     def expect(self, said: str) -> None:
         """Let the partner prepare its answer to an utterance of the agent, without waiting for it."""
-        if self.partner is not None:
-            self.partner.expect([*self.texts, said])
+        if self.partner is not None and not (self.toolbox is not None and self.toolbox.takes(said)):
+            self.partner.expect(self.for_partner(said))
+
+    def called(self, said: str, is_cut: bool = False) -> PartnerReply | None:
+        """Return a tool's answer if an utterance of the agent is a call; the partner is then not asked."""
+        if self.toolbox is None or not self.toolbox.takes(said):
+            return None
+        reply = self.toolbox.answer(said, is_cut)
+        return replace(reply, text=(self.toolbox.frame or self.frame).bare(reply.text or ""))
 
     def ask(self, said: str) -> PartnerReply:
         """Return the partner's answer to an utterance of the agent; an empty one if there is no partner."""
         if self.partner is None:
             return PartnerReply()
-        return self.heard(self._guarded("failed on", lambda partner: partner.reply([*self.texts, said])))
+        history = self.for_partner(said)
+        return self.heard(self._guarded("failed on", lambda partner: partner.reply(history)))
 
     def heard(self, answer: Any) -> PartnerReply:
         """Check what a partner said, remove markup and the sign of the end, and cut it at the length limit."""
+        if isinstance(answer, PartnerReply) and answer.call is not None:
+            return answer
         reply = checked_reply(answer, self._partners_name)
         if reply.failed is not None:
             raise PartnerError(f"partner {self._partners_name!r} failed on sample {self.sample.id!r}: {reply.failed}")
@@ -223,14 +236,17 @@ class Conversation:
         if self.partner is not None:
             outcome = self._guarded("failed to report the outcome of", lambda partner: partner.outcome())
             self._outcome = checked_outcome(outcome, self._partners_name)
-        self._turns.append(Turn(own_text, AGENT, paid=reply.reward, truncated=not ended, spoken=reply.heard))
+        if self.toolbox is not None:
+            self._outcome = {**self._outcome, **self.toolbox.outcome()}
+        paid, heard, call = reply.reward, reply.heard, reply.call
+        self._turns.append(Turn(own_text, AGENT, paid=paid, truncated=not ended, spoken=heard, call=call))
         if reply.text:
-            self._turns.append(Turn(reply.text, PARTNER, spoken=reply.spoken))
+            self._turns.append(Turn(reply.text, PARTNER if call is None else TOOL, spoken=reply.spoken))
         self.n_turns += 1
         is_last = self.n_turns >= self.rules.max_turns
         # A partner with nothing more to say does not end a conversation whose turns are over anyway.
         if reply.leaves and not (is_last and reply.text is None):
-            return "partner"
+            return "partner" if call is None else "agent"
         if self.rules.ends("agent", own_text):
             return "agent"
         if not is_last:
@@ -239,7 +255,8 @@ class Conversation:
 
     def go_on(self, own_ids: Sequence[int], own_text: str, reply: PartnerReply) -> None:
         """Show a completed turn to the agent, for its next utterance."""
-        self.history.go_on(own_ids, own_text, reply.text or "", self._end_of_turn, reply.ids)
+        of_tool = self.toolbox.frame if self.toolbox is not None and reply.call is not None else None
+        self.history.go_on(own_ids, own_text, reply.text or "", self._end_of_turn, reply.ids, of_tool)
         self._follow(reply)
 
     def dialogue(self, ended_by: EndedBy | None = None) -> Dialogue:
@@ -257,6 +274,10 @@ class Conversation:
     @property
     def said_by_partner(self) -> list[str]:
         return [turn.text for turn in self._turns if turn.speaker == PARTNER]
+
+    def for_partner(self, said: str) -> list[str]:
+        """All utterances that the partner hears: those so far and the agent's next one, without calls of tools."""
+        return [turn.text for turn in self._turns if turn.call is None and turn.speaker != TOOL] + [said]
 
     def _see(self, prompt: str) -> None:
         side, limit = self._truncation_side, self._max_prompt_length
@@ -326,11 +347,11 @@ class Observation(PaddedIds):
         """The reply so far, without special tokens and turn marker."""
         return self.end_of_turn.reply_text(self.context_ids)
 
-    def after(self, action: int) -> Observation:
-        """Return the state after one more token."""
+    def after(self, *actions: int) -> Observation:
+        """Return the state after one more token, or several."""
         texts = self.prompt_or_input_text, self.target_or_reference_texts, self.meta_info
         sizes = self.max_prompt_length, self.max_episode_length
-        return Observation(self.prompt_ids, [*self.context_ids, action], *texts, self.end_of_turn, *sizes)
+        return Observation(self.prompt_ids, [*self.context_ids, *actions], *texts, self.end_of_turn, *sizes)
 
     def token_ids(self) -> tuple[list[int], list[int]]:
         return self.prompt_ids, self.context_ids

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, raised
-from rl4dialog.core.protocols import ConversationReward, Partner
+from rl4dialog.core.protocols import ConversationReward, Partner, Toolbox
 from rl4dialog.core.reward_parts import RewardPart, weighted_sum
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, PartnerReply, Sample
 from rl4dialog.envs.conversation import (
@@ -79,7 +79,7 @@ def sampling_probabilities(weights: np.ndarray, priority_scale: float) -> np.nda
     Schaul et al. 2016, "Prioritized Experience Replay", as in RL4LMs' sampler.
     """
     # At most 1, so that powers cannot overflow.
-    scaled: np.ndarray = (weights / weights.max()) ** priority_scale
+    scaled = (weights / weights.max()) ** priority_scale
     return scaled / scaled.sum()
 
 
@@ -105,6 +105,7 @@ class TextGenEnv(gym.Env):
         partner: Answers each agent utterance; more than one turn needs this or ``outside_partner``.
         outside_partner: Partner that speaks through :meth:`step`, from its prompt in observations, in its own tokens;
             or several partners, also inside, of which each conversation has one.
+        toolbox: Answers calls among the agent's utterances in place of the partner.
         frame: Markup around the utterances of a conversation; by default, line breaks or the turn marker.
         first_speaker: See :class:`ConversationRules`, as for the next three.
         max_partner_length: Limit of a partner's utterance.
@@ -150,6 +151,7 @@ class TextGenEnv(gym.Env):
         shares_dialogues: bool = False,
         max_secret_length: int | None = None,
         part: tuple[int, int] | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
         super().__init__()
         if not samples:
@@ -160,7 +162,8 @@ class TextGenEnv(gym.Env):
         self.max_prompt_length, self.max_episode_length = max_prompt_length, max_episode_length
         self.max_turns = max_turns
         rules = ConversationRules(max_turns, first_speaker, max_partner_length, context_turns, end_when or {})
-        self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, frame, partner)
+        sides = frame, partner, toolbox
+        self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, *sides)
         self._several = outside_partner if isinstance(outside_partner, OneOf) else None
         self._partners = [partner or outside_partner] if self._several is None else [*self._several.partners]
         outside = [each for each in self._partners if isinstance(each, OutsidePartner)]
@@ -171,6 +174,7 @@ class TextGenEnv(gym.Env):
         ]
         self._number = 0  # of the partner in this conversation
         self._shares_dialogues = shares_dialogues
+        self._pays_only_turns = all(isinstance(p.function, ConversationReward) and p.clip is None for p in reward_parts)
         self._reads_dialogues = any(isinstance(part.function, ConversationReward) for part in reward_parts)
         # Not copied, because the environments of a process share it.
         self._samples = samples
@@ -251,7 +255,8 @@ class TextGenEnv(gym.Env):
         given = (options or {}).get("sample")
         self._sample_was_drawn = given is None
         sample = given or self._next_sample()
-        draws_seed = self.conversation.partner is not None or self._shows_seed or self._several is not None
+        talk, shows_seed = self.conversation, self._shows_seed or self._several is not None
+        draws_seed = talk.partner is not None or talk.toolbox is not None or shows_seed
         self._prepare_episode(sample, int(self.np_random.integers(2**31)) if draws_seed else 0)
 
     def start(self) -> None:
@@ -284,6 +289,18 @@ class TextGenEnv(gym.Env):
         """Sample of the conversation."""
         return self.conversation.sample
 
+    def skip(self, tokens: Sequence[int]) -> int:
+        """Append the first tokens of an utterance, if :meth:`advance` would pay them nothing; returns their number."""
+        n, is_end = len(tokens) - 1, self.state.end_of_turn.is_end
+        if self.speaker == AGENT and not self._pays_only_turns:
+            return 0
+        after = self.state.after(*tokens[:n])
+        ids, n_before = after.context_ids, len(self.state.context_ids)
+        if len(ids) >= (after.max_episode_length or 0) or any(is_end(ids[: n_before + i + 1]) for i in range(n)):
+            return 0
+        self.state = after
+        return n
+
     def advance(self, action: int) -> tuple[float, bool, bool, dict[str, Any]]:
         """Perform :meth:`step` without the observation, which would take half of the time."""
         previous = self.state
@@ -300,8 +317,11 @@ class TextGenEnv(gym.Env):
             info["reward_parts"] = self._raw_rewards(previous, int(action), current)
             return float(weighted_sum(self.reward_parts, info["reward_parts"])), False, False, info
         self._pending = previous, current, int(action), ended
+        self.at_work = "a tool"
+        if (answer := self.conversation.called(current.context_text, not ended)) is not None:
+            return self.hear(answer)
         if self._partners_side is not None:
-            texts = [*self.conversation.texts, current.context_text]
+            texts = self.conversation.for_partner(current.context_text)
             self.state, self.speaker = self._partners_side.asked(texts), PARTNER
             return 0.0, False, False, info
         self.at_work = "the partner"

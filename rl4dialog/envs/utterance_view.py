@@ -16,7 +16,7 @@ from gymnasium import spaces
 from rl4dialog.core.errors import PartnerError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
-from rl4dialog.core.types import PartnerReply
+from rl4dialog.core.types import AGENT, PartnerReply
 from rl4dialog.envs.text_generation import TextGenEnv
 
 PADDING_ACTION = -1
@@ -122,7 +122,11 @@ class UtteranceView(gym.Env):
             failed = "it gave no valid answer" if tokens[0] == FAILED_ACTION else None
             total, terminated, truncated, info = self.env.hear(PartnerReply(leaves=True, failed=failed))
             tokens = []
-        for i, token in enumerate(tokens):
+        n_skipped = self.env.skip(tokens) if tokens else 0
+        if self.env.speaker == AGENT:
+            for values in self._parts.values():
+                values += [0.0] * n_skipped
+        for i, token in enumerate(tokens[n_skipped:], n_skipped):
             reward, terminated, truncated, info = self.env.advance(token)
             total += reward
             if not info["utterance_over"]:

@@ -80,14 +80,15 @@ def make_vec_env(
 
 
 def check_workers(env_kwargs: Mapping[str, Any], vec_env: str | None = None) -> str:
-    """Check that rewards and the partner can be sent to workers, if there are any; returns where environments run."""
+    """Check that rewards, partner and tools can be sent to workers, if there are any; returns where these run."""
     # Without rewards and a partner in the environments, workers would have nothing to do.
     has_work = env_kwargs.get("reward_parts") or env_kwargs.get("partner") is not None
     vec_env = vec_env or ("blocks" if has_work else "dummy")
     if vec_env == "dummy":
         return vec_env
     named = {f"reward {part.name!r}": part.function for part in env_kwargs.get("reward_parts", ())}
-    for name, value in {**named, "the partner": env_kwargs.get("partner")}.items():
+    of_sides = {f"the {name}": env_kwargs.get(name) for name in ("partner", "toolbox")}
+    for name, value in {**named, **of_sides}.items():
         try:
             in_worker.dumps(value)
         except Exception as error:

@@ -39,7 +39,7 @@ EnvFn = Callable[[], gym.Env]
 def make_utterance_env(env_kwargs: dict[str, Any], timeout_s: float | None = None) -> UtteranceView:
     """Build an environment in the process where it runs; arguments are those of the two classes.
 
-    Rewards and partners, which can have state, are copied for each environment; all share tokenizer and samples.
+    Rewards, partners and tools, which can have state, are copied for each environment; all share tokenizer and samples.
     """
     end_of_turn = env_kwargs["end_of_turn"]
     shared = {id(value): value for value in (end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"])}
@@ -52,7 +52,7 @@ def make_utterance_env(env_kwargs: dict[str, Any], timeout_s: float | None = Non
                 f"reward {part.name!r} cannot be copied for each environment: {type(error).__name__}: {error}. Define "
                 f"__deepcopy__ in its class and return self to share it between environments."
             ) from error
-    own = {name: copy.deepcopy(env_kwargs.get(name), shared) for name in ("partner", "outside_partner")}
+    own = {name: copy.deepcopy(env_kwargs.get(name), shared) for name in ("partner", "outside_partner", "toolbox")}
     env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, **own})
     return UtteranceView(env, timeout_s)
 

@@ -83,15 +83,16 @@ def rows_to_share(ids: Tensor, mask: Tensor, cost: int = 0) -> tuple[Tensor, Ten
     return (first, repeats) if pays else None
 
 
-FIXED_COST = {"cpu": 256, "cuda": 4096}  # cost of one more forward pass in token positions, by device type
+# Cost of one more forward pass in token positions, by device type. Apple's is a guess: Python starts its kernels, too.
+FIXED_COST = {"cpu": 256, "cuda": 4096, "mps": 4096}
 
-SHARING_COST = {"cpu": 0, "cuda": FIXED_COST["cuda"]}
+SHARING_COST = {**FIXED_COST, "cpu": 0}
 """Positions that reading shared prompts in a pass of their own must save, by device type.
 
 On a GPU, a pass of few positions takes as long as one of many.
 """
 
-PASS_SIZE = {"cpu": 32, "cuda": 256}
+PASS_SIZE = {"cpu": 32, "cuda": 256, "mps": 32}
 """Number of sequences above which a pass without gradients only needs more memory, by device type."""
 
 

@@ -35,7 +35,7 @@ from rl4dialog.core.config import (
 )
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RL4DialogError, RunFolderError
 from rl4dialog.core.plugins import load_entry_points, load_imports
-from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.protocols import PartnerService, Toolbox
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.core.run_format import config_of, why_removed
@@ -53,7 +53,6 @@ from rl4dialog.runs.provenance import config_folder, read_provenance, recorded_s
 from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER, check_is_run, is_complete, read_result
 from rl4dialog.runs.trust import refuse_code
 from rl4dialog.scores.scoring import ReplyScores
-from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import History, encode_reply, with_turns
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.assembly import Assembly, part
@@ -67,7 +66,14 @@ from rl4dialog.training.building.policy import (
     is_guided,
     policy_class,
 )
-from rl4dialog.training.building.texts import Lengths, build_data, format_args, run_lengths
+from rl4dialog.training.building.texts import (
+    Lengths,
+    build_data,
+    build_toolbox,
+    format_args,
+    run_lengths,
+    run_template,
+)
 from rl4dialog.training.checkpoint import best_checkpoint, checkpoint_folders, newest_checkpoint, read_checkpoint
 from rl4dialog.training.evaluation import generate_texts
 
@@ -295,8 +301,14 @@ class LoadedPolicy(Assembly):
         args = format_args(self.config)
         if args is None:
             return None
-        chat_template = ChatTemplate(self.tokenizer, recorded_start(self.run))
+        chat_template = run_template(self.config, self.tokenizer, recorded_start(self.run))
         return DialogueFormat(args["format"], args["context_size"], chat_template, args["in_conversation"])
+
+    @functools.cached_property
+    def toolbox(self) -> Toolbox | None:
+        """The tools of the run's conversations, if it has any."""
+        template = self.dialogue_format.render_chat if self.dialogue_format is not None else None
+        return build_toolbox(self.config, template)  # type: ignore[arg-type]
 
     @functools.cached_property
     def reference_policy(self) -> LMActorCriticPolicy:

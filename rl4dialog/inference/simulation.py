@@ -23,7 +23,7 @@ from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
 from rl4dialog.core.files import ContinuedFile, Record, to_plain
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
+from rl4dialog.core.types import AGENT, PARTNER, TOOL, Dialogue, Turn
 from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.data.conversations.record import ROLES, logged_record
 from rl4dialog.data.dialogue_format import DialogueFormat
@@ -317,7 +317,7 @@ def simulated_dialogue(record: Record) -> Dialogue:
     turns = tuple(
         Turn(message["content"], AGENT, reward=(next(rewards) or 0.0) + sum(message.get("token_rewards", ())))
         if message["role"] == ROLES[AGENT]
-        else Turn(message["content"], PARTNER)
+        else Turn(message["content"], TOOL if message["role"] == ROLES[TOOL] else PARTNER)
         for message in said
     )
     return Dialogue(record["sample_id"], turns, outcome=record["outcome"], ended_by=record["ended_by"])

@@ -84,7 +84,6 @@ class ServerPartner(Partner):
 @functools.cache
 def _slots(name: str, n: int) -> asyncio.Semaphore:
     """The limit of concurrent requests of this name in this process."""
-    del name
     return asyncio.Semaphore(n)
 
 

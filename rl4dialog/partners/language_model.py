@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from stable_baselines3.common.utils import get_device
+from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError
@@ -89,6 +90,10 @@ class LanguageModelPartner(PartnerService):
     @property
     def side(self) -> OutsidePartner:
         return self._side
+
+    @property
+    def language_model(self) -> PreTrainedModel:
+        return self._policy.language_model
 
     def answers(self, observations: dict[str, np.ndarray]) -> list[Sequence[int] | None]:
         return [*sampled_answers(self._policy, observations)]

@@ -264,6 +264,7 @@ class LMActorCriticPolicy(BasePolicy):
     maskable = False  # whether a mask policy restricts the allowed tokens
     # How replies are sampled: with graphs, token by token, or with graphs on a CUDA device where possible.
     sampler: Literal["auto", "graph", "transformers"] = "transformers"
+    n_rollout_rows = 1  # replies that a rollout samples at once
     guided = False  # whether values of tokens or replies guide the language model
     reranked = False  # whether these are values of replies, by which sampled replies are ranked
     # Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row.
@@ -494,7 +495,7 @@ class LMActorCriticPolicy(BasePolicy):
         parts = model, self._trunk(model), partial(self._head, model)
         if not static_cache_holds(*parts, self.end_of_turn.tokenizer, n_prompt):
             return None
-        return GraphSampler(*parts, self.end_of_turn, n_prompt + n_new, n_new)
+        return GraphSampler(*parts, self.end_of_turn, n_prompt + n_new, n_new, self.n_rollout_rows)
 
     def _sampler(
         self, generation_kwargs: dict[str, Any], only_sampling: str | None = None

@@ -67,7 +67,8 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         rows, columns = (each.to(ids.device, non_blocking=True) for each in places)
         longest = (prompts + replies.on_host.token[:, 1:].sum(axis=1)).max()
         # Where a model reads the same with a cache, one that keeps nothing says that no row holds several texts.
-        cache = KeepsNothing(config=trunk.config) if self._cache_can_be_shared else None
+        config: Any = trunk.config
+        cache = KeepsNothing(config=config) if self._cache_can_be_shared else None
         return self._hidden(trunk, ids, mask, int(longest), cache)[rows, columns]
 
     def _hidden_after_shared_prompts(

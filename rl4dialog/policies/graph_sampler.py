@@ -67,7 +67,8 @@ class GraphSampler:
     """Samples replies of a decoder-only model, for which there is no :func:`refusal`.
 
     The weights of the ``model`` may change, but not their addresses. ``trunk`` is the model without its head,
-    ``n_columns`` the largest number of tokens of a prompt and its reply, and ``n_new`` that of a reply alone.
+    ``n_columns`` the largest number of tokens of a prompt and its reply, and ``n_new`` that of a reply alone. Buffers
+    for ``n_rows`` replies are made at once, so that graphs of fewer ones stay.
     """
 
     broken: ClassVar[str | None] = None  # why this process records no graph any more
@@ -83,11 +84,13 @@ class GraphSampler:
         end_of_turn: EndOfTurn,
         n_columns: int,
         n_new: int,
+        n_rows: int = 1,
         is_check: bool = False,
     ) -> None:
         self._model, self._trunk, self._head, self._end_of_turn = model, trunk, head, end_of_turn
         self._is_check = is_check  # whether a graph that fails is an error
         self._n_columns, self._n_new, self._device = n_columns, n_new, model.device
+        self._n_rows = power_of_two(n_rows)
         self._adds_mask = model.config._attn_implementation == "eager"  # instead of choosing by it
         self._random = torch.Generator(self._device)
         self._ends: Tensor | None = None
@@ -122,7 +125,7 @@ class GraphSampler:
         """
         self.is_busy = self.was_used = True
         try:
-            seed = torch.randint(2**62, (), device=random and random.device, generator=random)
+            seed = torch.randint(2**62, (), device=None if random is None else random.device, generator=random)
             settings, n_rows = replace(settings, max_new_tokens=None), len(decoder.context)
             self._renew_casts()
             with self._with_casts():
@@ -325,7 +328,7 @@ class GraphSampler:
         addresses = [each.data_ptr() for each in (*self._model.parameters(), *self._model.buffers())]
         buffers = self._buffers
         n_known = (0, 0) if buffers is None else (buffers.n_rows, buffers.n_columns)
-        n_rows, n_all = max(size, n_known[0]), max(n_columns, n_all, n_known[1])
+        n_rows, n_all = max(size, self._n_rows, n_known[0]), max(n_columns, n_all, n_known[1])
         if buffers is None or (n_rows, n_all) != n_known:
             self._buffers = buffers = None  # free its memory first
             self._drop_graphs()

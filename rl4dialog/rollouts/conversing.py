@@ -45,9 +45,10 @@ def partner_answers(
             if member is None or not (all_reduce_max(rows.size) if member.in_lockstep else rows.size):
                 continue
             own = {name: array[rows] for name, array in observations.items()}
-            for i, ids in enumerate((found := partner_answers(member, own, timeout_s))[0]):
-                said[rows[i]] = [*ids]
-            failures |= {int(rows[i]): problem for i, problem in found[1].items()}
+            spoken, failed = partner_answers(member, own, timeout_s)
+            for row, ids in zip(rows, spoken, strict=True):
+                said[row] = [*ids]
+            failures |= {int(rows[i]): problem for i, problem in failed.items()}
         return [*said], failures
     try:
         # In lockstep, the time of other processes counts, too, and all end with one.
@@ -64,7 +65,8 @@ def partner_answers(
         problem = str(error) if isinstance(error, PartnerError) else raised(error)
         return [[FAILED_ACTION]] * n, dict.fromkeys(range(n), problem)
     side = partner.side
-    actions, problems = [], {}
+    actions: list[Sequence[int]] = []
+    problems: dict[int, str] = {}
     for i, answer in enumerate(answers):
         if (what := _problem(answer, side)) is not None:
             problems[i] = f"it answered {shown(answer)}, but {what}"

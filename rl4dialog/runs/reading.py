@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.files import check_contained, json_value
 from rl4dialog.core.run_format import current_config
-from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, EndedBy, Turn, is_number
+from rl4dialog.core.types import AGENT, SPEAKERS, Call, Dialogue, EndedBy, Turn, is_number
 from rl4dialog.core.untrusted import redacted
 from rl4dialog.runs.run_folder import (
     CONFIG_FILE,
@@ -331,8 +331,8 @@ def _read_text(path: Path) -> str:
 def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
     """The part of a prediction's record that holds the whole conversation.
 
-    ``spoken`` is only there if it is another text, ``given`` if the turn belongs to the sample, ``goal_text`` and
-    ``failures`` if the conversation is about a goal.
+    ``spoken`` is only there if it is another text, ``call`` if the agent called a tool, which has the next turn,
+    ``given`` if the turn belongs to the sample, ``goal_text`` and ``failures`` if the conversation is about a goal.
     """
     turns = []
     for i, turn in enumerate(dialogue.turns):
@@ -343,6 +343,8 @@ def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
             record["reward"] = None if math.isnan(turn.reward) else turn.reward
         if turn.spoken:
             record["spoken"] = turn.spoken
+        if turn.call is not None:
+            record["call"] = {name: value for name, value in asdict(turn.call).items() if name != "answer"}
         turns.append(record)
     record = {TURNS_KEY: turns, "outcome": dict(dialogue.outcome), "ended_by": dialogue.ended_by}
     record |= {"partner": dialogue.partner} if dialogue.partner else {}
@@ -396,10 +398,11 @@ def _recorded_turn(record: Any) -> Turn:
     if not known:
         raise ValueError(f"each turn needs a speaker ({' or '.join(numbers)}) and a text")
     reward: Any = record.get("reward", 0.0)  # null in the file if it was not finite
-    spoken = record.get("spoken", "")
+    spoken, call = record.get("spoken", ""), record.get("call")
     return Turn(
         record["text"],
         numbers[record["speaker"]],
         reward=float(reward) if is_number(reward) else math.nan,
         spoken=spoken if isinstance(spoken, str) else "",
+        call=Call(**call) if isinstance(call, dict) and call.keys() == {"name", "arguments", "problem"} else None,
     )

@@ -43,8 +43,7 @@ class NliModel:
 
     def probabilities(self, premises: list[str], hypotheses: list[str]) -> np.ndarray:
         """Compute probabilities per pair: entailment, contradiction, neutral. Shape (number of pairs, 3)."""
-        found: np.ndarray = self._classifier.logits(premises, hypotheses).softmax(-1)[:, self._classes].numpy()
-        return found
+        return self._classifier.logits(premises, hypotheses).softmax(-1)[:, self._classes].numpy()
 
 
 class PersonaConsistencyMetric(ReplyMetric, PerDialogueMetric):

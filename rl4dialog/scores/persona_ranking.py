@@ -347,10 +347,7 @@ class PersonaRankingMetric(PersonaRanking, PerDialogueMetric):
 
 
 def ranking_scores(scores: Sequence[float]) -> dict[str, float]:
-    """The expected ``p@1``, ``p@5``, ``r@5``, ``r@10`` and ``mrr`` of the first candidate if ties are broken at random.
-
-    Scores that differ by less than 1e-9 are equal.
-    """
+    """Expected ``p@1``, ``p@5``, ``r@5``, ``r@10`` and ``mrr`` of the first candidate, with ties within 1e-9."""
     differences = np.asarray(scores[1:]) - scores[0]
     n_better = int((differences > 1e-9).sum())
     n_equal = int((np.abs(differences) <= 1e-9).sum()) + 1

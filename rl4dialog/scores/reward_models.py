@@ -107,8 +107,7 @@ def member_scores(members: Sequence[SequenceClassifier], texts: list[str]) -> ND
 
 def deviations(by_member: NDArray[np.float64], offsets: NDArray[np.float64]) -> NDArray[np.float64]:
     """Standard deviations over models, without what one model's scores are above the mean of all. Shape (N,)."""
-    found: NDArray[np.float64] = (by_member - offsets).std(-1)
-    return found
+    return (by_member - offsets).std(-1)
 
 
 def load_reward_model(

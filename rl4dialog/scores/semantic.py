@@ -95,8 +95,7 @@ class ModelEmbeddings:
     def __call__(self, text: str) -> np.ndarray:
         """Look up the vectors of a text's tokens. Shape (tokens, dimensions)."""
         ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        found: np.ndarray = self._vectors[np.array(ids, dtype=int)]
-        return found
+        return self._vectors[np.array(ids, dtype=int)]
 
 
 class EmbeddingSimilarityMetric(SentenceMetric):

@@ -75,6 +75,7 @@ class GuessWhatPartner(Partner):
     The thing is in the meta data as ``thing``. The outcome ``success`` is 1 if it was guessed.
     """
 
+    role = "You think of a thing, answer questions about it with yes or no, and say so when it is guessed."
     outcomes = ("success",)
     checks_samples = True
 

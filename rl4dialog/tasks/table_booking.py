@@ -84,6 +84,7 @@ class BookingGuest(Partner):
     """
 
     outcomes = ("success", "right_parts", "asked_in_vain")
+    role = "You are a guest who wants a table: on a day, at a time, for some people, inside or outside."
     checks_samples = True
     pays = True
 

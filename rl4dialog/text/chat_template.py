@@ -58,6 +58,7 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, start: datetime | None = None) -> None:
         self._tokenizer, self._start = tokenizer, start or start_time()
+        self.tools: list[dict[str, Any]] | None = None  # JSON schemas of functions that prompts list
 
     @property
     def name(self) -> str:
@@ -91,7 +92,7 @@ class ChatTemplate:
         if needed := excess(template, json.dumps(self._tokenizer.special_tokens_map, default=str)):
             raise DataError(f"it needs {needed} for a few short messages, so it is not used")
         source = _clock(self._start) + template if self.reads_clock else None
-        options: Any = {"tokenize": False, "add_generation_prompt": reply_comes}
+        options: Any = {"tools": self.tools, "tokenize": False, "add_generation_prompt": reply_comes}
         try:
             with time_limit(SECONDS):
                 return str(self._tokenizer.apply_chat_template(messages, chat_template=source, **options))
@@ -117,8 +118,7 @@ class ChatTemplate:
 
     @property
     def eos_token(self) -> str | None:
-        token: str | None = self._tokenizer.eos_token
-        return token
+        return self._tokenizer.eos_token
 
     @cached_property
     def _special_tokens(self) -> list[str]:

@@ -19,6 +19,7 @@ from rl4dialog.core.types import Frame, Prompt, PromptTurn
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rl4dialog.core.protocols import Toolbox
     from rl4dialog.text.end_of_turn import EndOfTurn
 
 
@@ -79,6 +80,21 @@ def with_turns(text: str, end_of_turn: str | None) -> str:
     return Prompt([PromptTurn("", turn) for turn in turns], agent_opening=None)
 
 
+def written_calls(toolbox: Toolbox, text: str) -> str:
+    """Write calls of tools among the agent's utterances in a prompt, and the markup around their answers."""
+    if not isinstance(text, Prompt) or toolbox.frame is None:
+        return text
+    turns, frame = [*text.turns], toolbox.frame
+    for i in range(len(turns) - 2, 0, -2):  # the agent's, as the partner or a tool has the last word
+        said = turns[i].text.removeprefix(text.reply.space)
+        if toolbox.takes(said):
+            before, call, after = toolbox.written(said)
+            turns[i - 1] = turns[i - 1]._replace(closing=turns[i - 1].closing + before)  # markup may be special tokens
+            turns[i] = PromptTurn(call, after + frame.to_partner, False)
+            turns[i + 1] = PromptTurn(turns[i + 1].text, frame.to_agent, False)
+    return Prompt(turns, text.opening, text.later_opening, text.agent_opening, text.reply)
+
+
 class Encoder:
     """Encodes parts of a conversation with one tokenizer."""
 
@@ -102,14 +118,11 @@ class Encoder:
 
     def ids(self, text: str) -> list[int]:
         """Encode a text without the tokens that the tokenizer adds to every text."""
-        ids: list[int]
         backend = self._backend
         if backend is not None and backend.truncation is None and backend.padding is None:
-            ids = backend.encode(text, add_special_tokens=False).ids
-            return ids
+            return backend.encode(text, add_special_tokens=False).ids
         # Not the tokenizer's own truncation, which is mutable state shared by all its users.
-        ids = self._tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
-        return ids
+        return self._tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
 
     def continued(self, text: str, before: str) -> list[int]:
         """Encode a text as the continuation of another one, for tokenizers that add a space in front of a text."""
@@ -235,12 +248,13 @@ class History:
         answer: str,
         end_of_turn: EndOfTurn,
         answer_ids: Sequence[int] | None = None,
+        of_answer: Frame | None = None,
     ) -> None:
-        """Append an utterance of the agent and the partner's answer."""
+        """Append an utterance of the agent and the partner's answer, or another one with its own markup."""
         assert self._frame is not None
-        frame = self._frame
+        frame = of_answer or self._frame
         own = PromptTurn(self.prompt.reply.space + own_text, frame.to_partner, not frame.in_pairs)
-        other = PromptTurn(answer, frame.to_agent)
+        other = PromptTurn(answer, frame.to_agent, of_answer is None or not frame.in_pairs)
         closing, self._space = _without_space(own.closing)
         self._utterances.append(_Utterance(self._closed(own_ids, closing, end_of_turn), own, closing))
         self._before = closing

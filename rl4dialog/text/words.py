@@ -19,8 +19,7 @@ WORDS = {kind: words.split() for kind, words in packaged_yaml(Path(__file__).wit
 
 def split_sentences(text: str) -> list[str]:
     """Split a text into sentences; none for a blank text."""
-    sentences: list[str] = _splitters()[0].tokenize(text)
-    return sentences
+    return _splitters()[0].tokenize(text)
 
 
 def split_words(text: str) -> list[str]:

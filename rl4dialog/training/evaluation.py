@@ -454,8 +454,10 @@ def _by_partner(scores: MetricResult, talks: Sequence[Talk]) -> dict[str, float]
     """Means over the conversations with each of several partners, as ``<key>/<name of the partner>``."""
     found, partners = dict[str, float](), sorted({talk.dialogue.partner for talk in talks} - {""})
     for key, (each, _) in scores.items():
+        if each is None:
+            continue
         for partner in partners:
-            own = [value for value, talk in zip(each or (), talks, strict=False) if talk.dialogue.partner == partner]
+            own = [value for value, talk in zip(each, talks, strict=True) if talk.dialogue.partner == partner]
             if known := [value for value in own if not math.isnan(value)]:
                 found[f"{key}/{partner}"] = sum(known) / len(known)
     return found

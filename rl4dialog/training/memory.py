@@ -127,6 +127,8 @@ def peak_mib(device: torch.device) -> float:
     """Peak memory of this process in MiB: main memory, or memory allocated by torch on a GPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / MIB
+    if device.type == "mps":  # which counts no peak, but keeps what it once had
+        return torch.mps.driver_allocated_memory() / MIB
     return peak_resident_mib()
 
 

@@ -24,6 +24,7 @@ def random_state() -> dict[str, Any]:
         "numpy": to_plain(np.random.get_state(legacy=False)),
         "torch": _text(torch.get_rng_state()),
         "cuda": [_text(state) for state in torch.cuda.get_rng_state_all()],
+        **({"mps": _text(torch.mps.get_rng_state())} if torch.backends.mps.is_available() else {}),
     }
 
 
@@ -39,18 +40,23 @@ def set_random_state(state: dict[str, Any]) -> None:
         _logger.warning(text, len(states), n_devices)
     for device, text in enumerate(states[:n_devices]):
         torch.cuda.set_rng_state(_tensor(text), device)
+    if "mps" in state and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(_tensor(state["mps"]))
 
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
     """Restore the random states of Python, numpy and torch (including all GPUs) on exit."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
+    mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
     try:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             yield
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
+        if mps_state is not None:
+            torch.mps.set_rng_state(mps_state)
 
 
 def _text(state: torch.Tensor) -> str:

@@ -30,6 +30,7 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from rl4dialog.core.arguments import Count, LearningRate, NonNegative, check_values, parameters_of
 from rl4dialog.core.config_blocks import WarmStartConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, nearest_hint
+from rl4dialog.core.protocols import Toolbox
 from rl4dialog.core.types import AGENT, Frame, Sample, Turn
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.functional.distributed import n_processes
@@ -138,6 +139,7 @@ def build_examples(
     whole_turns: bool = False,
     frame: Frame | None = None,
     rules: ConversationRules | None = None,
+    toolbox: Toolbox | None = None,
 ) -> tuple[list[SupervisedExample], Truncation]:
     """Tokenize samples, one example per reference, and count what is truncated.
 
@@ -146,7 +148,7 @@ def build_examples(
     truncated first, and a reference that exceeds it alone makes no example. With ``whole_turns``, plain prompts
     truncated on the left lose whole turns even without ``end_of_turn``, the text that ends a reply; by default both are
     the end-of-sequence token. ``frame`` is the markup of conversations, the samples with a continuation;
-    ``rules.max_turns`` does not apply.
+    ``rules.max_turns`` does not apply. The ``toolbox`` recognizes calls in them.
     """
     if in_encoder and loss_on == "all":
         raise ConfigError("loss_on: all is for decoder-only models; an encoder-decoder writes the reply only")
@@ -166,6 +168,7 @@ def build_examples(
                 frame or Frame.plain(end_of_turn),
                 rules or ConversationRules(),
                 in_encoder=in_encoder,
+                toolbox=toolbox,
             )
             turns = [turn for turn in turns if turn.reply]
             truncation.n_prompts_cut += turns[-1].n_dropped > 0

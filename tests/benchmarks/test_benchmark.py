@@ -49,7 +49,8 @@ def test_ours_and_the_plain_loop_finish_an_iteration(workload, kind, critic):
 def test_gpu_script_checks_graphs_and_measures_each_contestant():
     setting = Setting("tiny", critic="shared")
     found = gpu.check_agreement(setting, SMALL)
-    assert 0 < found["graph_difference"] < 1e-4 and found["graph_same_share"] == 1
+    assert 0 < found["difference_to_loop"] < 1e-4 and found["same_share"] == 1
+    assert 0 < found["difference_to_training"] < 1e-4
     limits = gpu.measured_limits("cpu", 64)
     ours, loop, plain = gpu.measure("a cell", setting, SMALL, limits, repeats=1)
     assert not any("error" in row for row in (ours, loop, plain)) and ours["launches"] == 0, "there is no GPU"

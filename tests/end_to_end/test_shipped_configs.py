@@ -82,9 +82,10 @@ def smaller(config, path, data, outside):
         blocks.append(alg["policy"]["args"]["generation_kwargs"])
     if "warm_start" in config:
         config["warm_start"].update(n_epochs=1, batch_size=4, max_samples=4)
-    # The system message of a chat, and a persona, take up many tokens of a tiny vocabulary.
+    # The system message of a chat, a persona and a goal take up many tokens of a tiny vocabulary.
     limits = LIMITS
-    if pool["args"].get("format") == "chat_template" or pool["id"] == "get_acquainted":
+    has_goals = pool["id"] == "get_acquainted" or pool["args"].get("learn") == "partner"
+    if pool["args"].get("format") == "chat_template" or has_goals:
         limits = {**LIMITS, "max_prompt_length": 200}
         config.get("env", {}).get("args", {})["max_prompt_length"] = 200
     for block in blocks:

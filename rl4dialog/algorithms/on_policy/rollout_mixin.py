@@ -263,6 +263,7 @@ class LMRolloutMixin(IterationSchedules):
         """Build the policy. All processes start with the main process's weights."""
         super()._setup_model()  # type: ignore[misc]
         policy: Any = self.policy  # type: ignore[attr-defined]
+        policy.n_rollout_rows = self.n_envs  # type: ignore[attr-defined]
         distributed.broadcast([*policy.parameters(), *policy.buffers()])
         if self._sharded:
             shard_policy(policy)

@@ -339,12 +339,11 @@ class LoggedConversations(TextGenPool):
             if layout not in ("messages", "lmrl"):
                 raise DataError(f"datapool 'conversations': learn: partner needs conversations, not layout {layout}")
             form, notes = replace(dialogue_format, in_conversation=True), Notes()
-            of_partner = sides.samples(
-                (_from_partner(dialogue, row) for dialogue, row in read()), form, split, notes, None
-            )
+            turned = (_from_partner(dialogue, row) for dialogue, row in read())
+            samples = sides.samples(turned, form, split, notes, None)
             log_notes(notes, f"{path}, {split}")
-            of_partner = limit_samples(of_partner, max_samples, "conversations", split, str(path))
-            pool = cls(of_partner, lambda: TextGenPool.conversations(pool))
+            samples = limit_samples(samples, max_samples, "conversations", split, str(path))
+            pool = cls(samples, lambda: TextGenPool.conversations(pool))
             pool.use_format(form)
             pool.has_rewards = False
             return pool

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rl4dialog.core.arguments import NonNegativeInt
 from rl4dialog.core.errors import nearest_hint
-from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, EndedBy, Turn, is_whole_number
+from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, TOOL, Dialogue, EndedBy, Turn, is_whole_number
 from rl4dialog.data.dialogue_format import INSTRUCTIONS, Message
 from rl4dialog.data.messages import check_learned, check_turns, read_messages
 from rl4dialog.data.rows import Row, TypedRow
@@ -22,7 +22,7 @@ from rl4dialog.data.rows import Row, TypedRow
 VERSION = 1
 # Keys that writers add for people and other programs.
 _NOTES = ("return", "sample_id", "seed", "iteration", "system", "failures", "goal", "goal_text")
-ROLES = {PARTNER: "user", AGENT: "assistant"}
+ROLES = {PARTNER: "user", AGENT: "assistant", TOOL: "tool"}
 _OF_TOKENS = ("token_ids", "token_rewards", "log_probs")
 Reward = Annotated[float, Field(ge=-1e15, le=1e15)]  # squares of larger ones overflow in fp32
 
@@ -128,7 +128,7 @@ def read_dialogues(row: Row, index: int, agent: str = ROLES[AGENT]) -> list[Dial
     dialogues = []
     for role in agents:
         side = [
-            turn if message["role"] == role else Turn(turn.text, PARTNER)
+            turn if message["role"] == role else Turn(turn.text, _other(message))
             for turn, message in zip(turns, messages[begin:], strict=True)
         ]
         given = max(n_given - begin, 0)
@@ -153,14 +153,17 @@ def _check_roles(row: Row, messages: Sequence[Message], agents: Sequence[str]) -
                 f"messages has no message of the agent {agent!r}{nearest_hint(agent, roles)} (roles: "
                 f"{', '.join(roles) or 'none'}); set datapool.args.agent to the role of the agent"
             )
-    others, usual = [role for role in roles if role not in agents], ROLES.values()
+    others, usual = [role for role in roles if role not in (*agents, ROLES[TOOL])], ROLES.values()
     if {*usual}.issuperset(agents) and (unknown := [role for role in others if role not in usual]):
         number = next(i for i, message in enumerate(messages) if message["role"] in unknown)
         raise row.error(f"message {number} has the unknown role {unknown[0]!r}{nearest_hint(unknown[0], usual)}")
     if len(others) + len(agents) > 2:
         names = ", ".join(sorted({*others, *agents}))
         raise row.error(f"messages has {len(others) + len(agents)} speakers ({names}); a conversation has two")
-    return check_turns(messages, row, sides=(*others, *agents))
+    sides = (*others, *agents) if len(others) + len(agents) > 1 else (ROLES[PARTNER], *agents)
+    # Tools answer in place of the partner.
+    heard = [{**each, "role": sides[0]} if each["role"] == ROLES[TOOL] else each for each in messages]
+    return check_turns(heard, row, sides=sides)
 
 
 def _rewards(row: Row, line: Line, messages: Sequence[Message], agents: Sequence[str]) -> list[float]:
@@ -185,13 +188,18 @@ def _rewards(row: Row, line: Line, messages: Sequence[Message], agents: Sequence
     return rewards
 
 
+def _other(message: Message) -> int:
+    """The speaker of a message that is not the agent's."""
+    return TOOL if message["role"] == ROLES[TOOL] else PARTNER
+
+
 def _turn(row: Row, line: Line, number: int, message: Message, reward: float, agents: Sequence[str]) -> Turn:
     """A message, as if all were the agent's."""
     numbers = line.messages[number]
     if message["role"] not in agents:
         if given := [key for key, value in numbers if value not in (None, False)]:
             raise row.error(f"message {number} has {given[0]}, but is not the agent's (role: {message['role']})")
-        return Turn(message["content"], PARTNER)
+        return Turn(message["content"], _other(message))
     check_learned(row.values["messages"][number], row, f"message {number}")
     own: dict[str, Any] = {key: tuple(values) for key in _OF_TOKENS if (values := getattr(numbers, key)) is not None}
     if "token_ids" in own and line.tokenizer is None:

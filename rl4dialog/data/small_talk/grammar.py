@@ -160,10 +160,7 @@ _T = TypeVar("_T")
 
 
 def pick(rng: random.Random, choices: Sequence[_T]) -> _T:
-    """Draw one element, identically in all versions of Python.
-
-    Python guarantees the sequence of `random.Random.random`, but not that of ``choice``.
-    """
+    """Draw one element, identically in all versions of Python, which do not guarantee the sequence of ``choice``."""
     return choices[int(rng.random() * len(choices))]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rl4dialog.commands.options import (
     MODEL,
@@ -20,7 +20,7 @@ from rl4dialog.commands.options import (
     set_option,
     split_option,
 )
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, DataError
 
 _PLURALS = {"pair": "pairs", "reply": "replies", "conversation": "conversations"}
 _OUTPUT = output_option("output .jsonl file; an existing one is replaced")
@@ -97,11 +97,23 @@ def improve(args: Namespace) -> None:
 
 @command(option("--feedback", "feedback file of rl4dialog chat or rl4dialog ui", type=Path, required=True), _OUTPUT)
 def export_feedback(args: Namespace) -> None:
-    from rl4dialog.data.ratings import export_preferences
+    from rl4dialog.core.files import write_records
+    from rl4dialog.data.dialogue_format import chat_messages
+    from rl4dialog.data.ratings import count_kinds, read_latest
 
-    n_pairs, n_without = export_preferences(args.feedback, args.output)
+    judgements, rows = read_latest(args.feedback), list[dict[str, Any]]()
+    for each in judgements:
+        if each.compared is not None and len({*each.compared}) > 1:
+            chosen, rejected = ([{"role": "assistant", "content": text}] for text in each.compared)
+            prompt = chat_messages(each.turns, each.persona)
+            rows.append({"prompt": prompt, "chosen": chosen, "rejected": rejected})
+    if not rows:
+        what = "preferences or corrections of different replies, which pairs are made of"
+        raise DataError(f"{args.feedback} has no {what} (it has {count_kinds(judgements)})")
+    write_records(args.output, rows)
+    n_without = len(judgements) - len(rows)
     left_out = f"; {n_without} judgements make no pair (ratings, or equal replies)" if n_without else ""
-    print(f"{n_pairs} pairs written to {args.output}{left_out}")
+    print(f"{len(rows)} pairs written to {args.output}{left_out}")
 
 
 @command(
@@ -109,7 +121,7 @@ def export_feedback(args: Namespace) -> None:
     option("--output_dir", "output folder", type=Path, required=True),
 )
 def study_results(args: Namespace) -> None:
-    from rl4dialog.data.studies import write_results
+    from rl4dialog.features.feedback.study_results import write_results
 
     found = write_results(args.feedback, args.output_dir)
     print(

@@ -348,11 +348,8 @@ class GuessThePicture(TextGenPool):
         seed: Random seed of the scenes and the games.
     """
 
-    has_rewards = True
-
+    has_rewards = repeats_prompts = True
     _play_game: Callable[[Sample], Dialogue]
-
-    repeats_prompts = True
 
     @classmethod
     def prepare(

@@ -95,7 +95,6 @@ class TextArenaPlayer(Player):
         self._choose = chosen_by(chooser, "player")
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
-        del meta_info
         self._random = OwnRandom(seed)
 
     def say(self, history: list[str]) -> str:

@@ -1,10 +1,10 @@
-"""What looks into a run: the doctor before it, warnings during it, and measures of its critic and its reward."""
+"""What looks into a run: the doctor before it, warnings during it, measures of critic, reward and simulated users."""
 
 from rl4dialog.core.features import Feature
 
 _DOCTOR = ("data_checks", "examination", "model_checks", "subject")
 FEATURE = Feature(
-    "what looks into a run: the doctor before it, warnings during it, and measures of its critic and its reward",
+    "what looks into a run: the doctor before it, warnings during it, measures of critic, reward and simulated users",
     commands=f"{__name__}.commands",
     callbacks=[f"{__name__}.watch:watch"],
     moved={
@@ -12,5 +12,5 @@ FEATURE = Feature(
         "rl4dialog.training.watch": f"{__name__}.watch",
         **{f"rl4dialog.training.doctor.{name}": f"{__name__}.{name}" for name in _DOCTOR},
     },
-    page="watching.md",
+    page=["watching.md", "partner_check.md"],
 )

@@ -1,4 +1,4 @@
-"""Commands that look into a run: ``doctor``, ``critic`` and ``validate-reward``."""
+"""Commands that look into a run: ``doctor``, ``critic``, ``validate-reward`` and ``validate-partner``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 from rl4dialog.commands.options import (
     CONFIG,
+    OPTIONAL_CONFIG,
     RUN,
     SEED,
+    SPLITS,
     TRUST,
     command,
     flag,
@@ -19,15 +21,24 @@ from rl4dialog.commands.options import (
     set_option,
     split_option,
 )
+from rl4dialog.core.errors import ConfigError
 
 
 @command(
-    *CONFIG,
+    *OPTIONAL_CONFIG,
     option("--base_path_to_store_results", "parent folder of project folders", default="."),
     flag("--quick", "leave out all checks that need the language model"),
     flag("--all", "show passed and skipped checks in full, too"),
+    flag("--gpu", "check only if replies from CUDA graphs are right on this machine, in a minute, without a config"),
 )
 def doctor(args: Namespace) -> int:
+    if args.gpu:
+        from rl4dialog.features.inspection.graph_check import check_graphs
+
+        return 0 if check_graphs() else 1
+    if args.config_path is None:
+        raise ConfigError("doctor needs --config_path, or --gpu")
+
     from rl4dialog.features.inspection.examination import examine, print_findings
     from rl4dialog.features.inspection.subject import Subject
 
@@ -98,3 +109,39 @@ def validate_reward(args: Namespace) -> None:
     write_validation(result, folder, {"config": args.config_path, "ratings": args.ratings, "unit": unit})
     print_validation(result)
     print(f"written to {folder}")
+
+
+@command(
+    *CONFIG,
+    option("--partner", "what a partner said: NAME=FILE of simulate; several are compared", nargs="+", required=True),
+    split_option("test", "dataset split of people whom the partners never met"),
+    option(
+        "--other_people", "dataset split of other people, whose distance is the floor", choices=SPLITS, default="train"
+    ),
+    option("--goal_key", "key of the goal in the meta data of conversations", default="partner_persona"),
+    option("--person_key", "key of the id of whoever talked in the meta data of conversations", default="user"),
+    option("--max_conversations", "conversations to draw at random, of each", default=300, at_least=10),
+    option("--output_path", "new output folder (default: in validations/ of the current folder)"),
+)
+def validate_partner(args: Namespace) -> None:
+    from rl4dialog.core.config import text_config
+    from rl4dialog.core.errors import ConfigError
+    from rl4dialog.features.inspection.partner_validation import print_findings, validate_partners, write_findings
+    from rl4dialog.inference.offline_evaluation import check_is_new, evaluation_folder, make_folder
+
+    config, files = text_config(read_config(args)), dict[str, str]()
+    for each in args.partner:
+        name, equals, file = each.partition("=")
+        if not equals or name in files:
+            raise ConfigError(f"--partner needs NAME=FILE, each name once, not {each!r}")
+        files[name] = file
+    parent = evaluation_folder(Path.cwd() / "validations", "_".join(files))
+    folder = Path(args.output_path or parent).expanduser().absolute()
+    check_is_new(folder)
+    keys = args.goal_key, args.person_key, args.max_conversations
+    found = validate_partners(config, files, args.split, args.other_people, *keys)
+    make_folder(folder)
+    splits = {"split": args.split, "other_people": args.other_people}
+    page = write_findings(found, folder, {"config": args.config_path, **splits, "files": files})
+    print_findings(found)
+    print(f"written to {page}")

@@ -21,7 +21,7 @@ from datasets.table import InMemoryTable
 from rl4dialog.core.cache import cached_folder
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, Turn
+from rl4dialog.core.types import AGENT, Dialogue, Frame, Turn
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.functional.replies import Replies, Row, joined_rows
 from rl4dialog.rollouts.learned_turns import LearnedTurn, Limits, learned_turns
@@ -110,7 +110,7 @@ class ConversationEncoder:
         if not any(turn.speaker == AGENT for turn in said):
             raise DataError(f"conversation {dialogue.id!r} has no utterance of the agent, so there is nothing to learn")
         for number, turn in enumerate(said):
-            if turn.speaker != (AGENT, PARTNER)[number % 2]:
+            if (turn.speaker == AGENT) != (number % 2 == 0):
                 raise DataError(
                     f"conversation {dialogue.id!r}: utterance {dialogue.n_given + number} should be the "
                     f"{('agent', 'partner')[number % 2]}'s, because the sides take turns; join utterances of one side"

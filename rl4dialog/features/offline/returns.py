@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Dialogue, Prompt, PromptTurn, system_text
+from rl4dialog.core.types import Dialogue, Prompt, PromptTurn, Sample, system_text
 from rl4dialog.data.dialogue_format import EOU_TOKEN, DialogueFormat
-from rl4dialog.data.pool import TextGenPool
+from rl4dialog.data.pool import RewrittenPool, TextGenPool
 from rl4dialog.features.offline.config import OfflineConfig
 from rl4dialog.text.prompts import with_turns
 from rl4dialog.training.building.policy import algorithm_class, all_arguments
@@ -56,7 +56,12 @@ class ReturnPrefix:
 
     def asking(self, pool: TextGenPool) -> TextGenPool:
         """The pool, whose prompts ask for the target return."""
-        return AskingPool(pool, self)  # type: ignore[abstract]
+
+        def asking(sample: Sample) -> Sample:
+            text = self.asked(sample.prompt_or_input_text, pool.dialogue_format, pool.end_of_turn)
+            return replace(sample, prompt_or_input_text=text)
+
+        return RewrittenPool(pool, asking)  # type: ignore[abstract]
 
     def dialogue(self, dialogue: Dialogue, prompt: str, dialogue_format: DialogueFormat | None) -> Dialogue:
         """Put the return of a logged conversation in front of its prompt."""
@@ -80,22 +85,6 @@ def _chat_prompt(prompt: Prompt, dialogue_format: DialogueFormat, text: str, per
 def begins_with_return(prompt: str) -> bool:
     """Whether a prompt begins with a return, in its opening or as a text."""
     return _RETURN.match(system_text(prompt) if isinstance(prompt, Prompt) else prompt) is not None
-
-
-class AskingPool(TextGenPool):
-    """The samples of another pool, whose prompts ask for the target return. Its conversations stay as they are."""
-
-    def __init__(self, pool: TextGenPool, prefix: ReturnPrefix) -> None:
-        form, end = pool.dialogue_format, pool.end_of_turn
-        prompts = [prefix.asked(sample.prompt_or_input_text, form, end) for sample, _ in pool]
-        samples = [replace(sample, prompt_or_input_text=text) for (sample, _), text in zip(pool, prompts, strict=True)]
-        super().__init__(samples, [weight for _, weight in pool])
-        self.end_of_turn, self.dialogue_format = end, form
-        self.players, self.has_rewards, self.source_key = pool.players, pool.has_rewards, pool.source_key
-        self._pool, self.repeats_prompts = pool, pool.repeats_prompts
-
-    def prompted_conversations(self) -> Iterator[Dialogue]:
-        return self._pool.prompted_conversations()
 
 
 def with_own_returns(logged: Iterable[Dialogue], prefix: ReturnPrefix | None, pool: TextGenPool) -> Iterator[Dialogue]:

@@ -8,6 +8,7 @@ cancelled, because its client left, ends after the token in progress.
 from __future__ import annotations
 
 import asyncio
+import copy
 import hmac
 import json
 import logging
@@ -31,6 +32,7 @@ from rl4dialog.features.serving.chat import ChatAgent
 from rl4dialog.features.serving.server import Address, App, PageGuard
 from rl4dialog.policies.answering import PartialReply
 from rl4dialog.policies.generation import MIN_TEMPERATURE, NOT_IN_CONVERSATIONS, GenerationSettings
+from rl4dialog.text.prompts import written_calls
 
 # A request with more characters per token of the longest prompt, and more at all, is refused before it is tokenized.
 _FAR_BEYOND, _SHORT = 64, 20_000
@@ -121,11 +123,12 @@ def parse_request(body: bytes, model: ChatAgent, name: str) -> ChatRequest:
     kwargs = _generation_kwargs(asked)
     try:
         GenerationSettings.from_kwargs({**model.generation_kwargs, **kwargs}, only_sampling=NOT_IN_CONVERSATIONS)
-        row = Row({"messages": asked.messages}, "the request")
+        row = Row({"messages": _said(asked.messages, model)}, "the request")
         messages = read_messages(row, "messages", also=("name", "tool_call_id"))
         if row.unread:
             raise row.error(f"{' and '.join(row.unread)}: unknown key, which this server does not support; remove it")
-        prompt, _ = render_messages(messages, row, model.dialogue_format, model.persona or "")
+        rendered, _ = render_messages(messages, row, model.dialogue_format, model.persona or "")
+        prompt = rendered if model.toolbox is None else written_calls(model.toolbox, rendered)
         read = model.read(prompt)
     except RL4DialogError as error:
         raise ApiError(str(error), param="messages" if isinstance(error, DataError) else None) from error
@@ -135,6 +138,31 @@ def parse_request(body: bytes, model: ChatAgent, name: str) -> ChatRequest:
     includes = asked.stream_options is not None and asked.stream_options.include_usage
     sampled = asked.seed, kwargs
     return ChatRequest(prompt, n_tokens, asked.n or 1, bool(asked.stream), includes, stop, *sampled, read.n_dropped)
+
+
+def _said(messages: list[dict[str, Any]], model: ChatAgent) -> list[dict[str, Any]]:
+    """Messages in which calls of the model's tools are text, and answers to them are said by the user of a text."""
+    if model.toolbox is None:
+        return messages
+    found = []
+    for each in messages:
+        if each.get("tool_calls") and isinstance(each.get("content"), str):  # as this server writes them
+            each = {name: value for name, value in each.items() if name != "tool_calls"}
+        found.append({**each, "role": "user"} if each.get("role") == "tool" else each)
+    return found
+
+
+def _message(text: str, model: ChatAgent) -> dict[str, Any]:
+    """The reply as a message; a call of a tool has its OpenAI form, and what the tool of this server answers."""
+    found: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    toolbox = copy.deepcopy(model.toolbox)
+    if toolbox is not None and toolbox.takes(text):
+        toolbox.reset({}, 0)
+        call = toolbox.read(text)
+        function = {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)}
+        found["tool_calls"] = [{"index": 0, "id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}]
+        found["tool_answer"] = toolbox.answer(text).text
+    return found
 
 
 def _too_long(what: str, limit: int) -> ApiError:
@@ -233,8 +261,9 @@ class Completions:
             async for index, piece in pieces:
                 last[index] = piece
         choices = [
-            _choice(index, piece.finish_reason, message={"role": "assistant", "content": piece.text, "refusal": None})
+            _choice(index, "tool_calls" if "tool_calls" in message else piece.finish_reason, message=message)
             for index, piece in last.items()
+            for message in [_message(piece.text, self._model)]
         ]
         return {**self._head("chat.completion", request), "choices": choices, "usage": _usage(request, last)}
 
@@ -263,7 +292,7 @@ class Completions:
     async def _events(self, request: ChatRequest) -> AsyncIterator[str]:
         head, last, sent = self._head("chat.completion.chunk", request), dict[int, Piece](), ""
 
-        def event(index: int, delta: dict[str, str], finish_reason: str | None = None) -> str:
+        def event(index: int, delta: dict[str, Any], finish_reason: str | None = None) -> str:
             return _event({**head, "choices": [_choice(index, finish_reason, delta=delta)]})
 
         try:
@@ -280,7 +309,9 @@ class Completions:
                     if piece.finish_reason is not None:
                         if piece.text != sent:
                             raise ApiError("the tokenizer revised text that was already sent; use stream: false", 500)
-                        yield event(index, {}, piece.finish_reason)
+                        whole = _message(piece.text, self._model)
+                        called: dict[str, Any] = {k: whole[k] for k in ("tool_calls", "tool_answer") if k in whole}
+                        yield event(index, called, "tool_calls" if called else piece.finish_reason)
         except ApiError as error:
             yield _event(error.body())
             return

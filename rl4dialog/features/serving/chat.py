@@ -6,6 +6,7 @@ before the state records it. If writing fails, the action raises and the state i
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,19 +17,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, RL4DialogError, shown
 from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
+from rl4dialog.core.protocols import Toolbox
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import Frame, PartnerReply
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.loading import LoadedPolicy, check_learns_v
 from rl4dialog.policies.answering import PartialReply, stream_reply
 from rl4dialog.policies.generation import GenerationSettings, TokenDetails, without_beams
 from rl4dialog.scores.scoring import ReplyScores
-from rl4dialog.text.prompts import History
+from rl4dialog.text.prompts import History, written_calls
 
 _logger = logging.getLogger(__name__)
 _RATINGS = {1: "up", -1: "down"}
+_MAX_CALLS = 8  # of tools, after one message
+
+
+def introduction(config: TextConfig, is_trained: bool = True) -> str:
+    """Who a model is, what it is for, and who a person is who talks to it."""
+    data, env = config.datapool, config.env
+    columns, path = data.args.get("columns"), data.args.get("path")
+    file = next(iter(path.values()), None) if isinstance(path, Mapping) else path
+    source = f"the datapool {data.id}" if file is None else Path(str(file)).name
+    sentences = [f"You talk to {config.model_name}."]
+    if is_trained:
+        aim = f", for the reward {config.reward_fn.id}" if config.reward_fn is not None and config.uses_reward else ""
+        sentences = [f"You talk to {config.model_name}, trained with {config.alg.id} on {source}{aim}."]
+    partner = None if env is None else env.args.conversation_partner
+    role = "" if partner is None else getattr(PartnerRegistry.resolve(partner.id), "role", "")
+    if not role and isinstance(columns, Mapping) and isinstance(asked := columns.get("prompt"), str):
+        answered = columns.get("references")
+        role = f"Write what the column {asked!r} has"
+        role += f", and it replies as in {answered!r}." if isinstance(answered, str) else "."
+    return " ".join(filter(None, [*sentences, role]))
 
 
 class ChatAgent:
@@ -63,6 +88,10 @@ class ChatAgent:
     @property
     def persona(self) -> str | None:
         return self._loaded.persona
+
+    @property
+    def toolbox(self) -> Toolbox | None:
+        return self._loaded.toolbox
 
     @property
     def beta(self) -> float | None:
@@ -161,6 +190,7 @@ class Exchange:
     before: tuple[str, ...] = ()  # the turns before the message, as the models read them
     # Index of the reply that continues the conversation, possibly corrected; ``None`` until one of two is chosen.
     chosen: int | None = None
+    of_tool: bool = False  # whether the message is the answer of a tool to the reply before it
     preferred: int | None = None  # index of the reply that is recorded as the better one of two
 
     @property
@@ -262,7 +292,8 @@ class ChatState:
         found = []
         for each in self.exchanges:
             said = each.replies[index].text if each.said is None else each.said
-            found += [{"role": "user", "content": each.text}, {"role": "assistant", "content": said}]
+            role = "tool" if each.of_tool else "user"
+            found += [{"role": role, "content": each.text}, {"role": "assistant", "content": said}]
         return found
 
 
@@ -290,8 +321,11 @@ class Chat:
         text: str,
         settings: Settings | None = None,
         is_stopped: Callable[[], bool] = lambda: False,
+        of_tool: bool = False,
     ) -> Iterator[ChatState]:
         """Send a message to the models and yield the state after every token, and finally the examined one.
+
+        If the reply calls a tool, its answer is sent next, as the message of a tool.
 
         Every yielded state can be continued: a reply that is stopped, as `is_stopped` says after every token, keeps the
         text generated so far. The settings are those of this and the next replies.
@@ -303,7 +337,7 @@ class Chat:
         persona, before = state.settings.persona, tuple(state.turns)
         replies = tuple(Reply(model.name, _prompt(model, [*before, text], persona)) for model in self.models)
         only = 0 if len(self.models) == 1 else state.settings.only
-        exchange = Exchange(text, persona, replies, before, chosen=only)
+        exchange = Exchange(text, persona, replies, before, only, of_tool)
         state = replace(state, exchanges=(*state.exchanges, exchange), n_asked=state.n_asked + 1)
         yield state
         for said in self._replies(exchange, state):
@@ -311,7 +345,27 @@ class Chat:
             yield state
             if is_stopped():
                 break
-        yield self.examined(state).settled()
+        state = self.examined(state).settled()
+        yield state
+        if (answer := self._called(state)) is not None and not is_stopped():
+            is_last = answer.leaves or all(each.of_tool for each in state.exchanges[-_MAX_CALLS:])
+            text = Frame("", "", self.models[0].dialogue_format.reserved).bare(answer.text or "")
+            if not is_last:
+                yield from self.send(state, text, state.settings, is_stopped, of_tool=True)
+            else:
+                why = "The call ends the conversation." if answer.leaves else "The model only calls tools."
+                yield replace(state, note=f"tool: {text} ({why})")
+
+    def _called(self, state: ChatState) -> PartnerReply | None:
+        """The answer of a tool to the last reply, if this is a call; earlier calls are repeated before it."""
+        if state.last is None or state.last.chosen is None or not state.last.replies[state.last.chosen].finished:
+            return None
+        model, answer = self.models[state.last.chosen], None
+        if (toolbox := copy.deepcopy(model.toolbox)) is not None:
+            toolbox.reset({}, derive_seed(self._seed or 0, "tools"))
+            for said in state.turns[1::2]:
+                answer = toolbox.answer(said) if toolbox.takes(said) else None
+        return answer
 
     def examined(self, state: ChatState) -> ChatState:
         """The state with rewards and token details of the last replies."""
@@ -381,10 +435,11 @@ class Chat:
         return state.with_exchange(number, replace(exchange, chosen=index), note)
 
     def undo(self, state: ChatState) -> ChatState:
-        """Remove the last exchange; feedback recorded about it is kept."""
-        if state.last is None:
+        """Remove the last message of the user and what followed it; feedback recorded about it is kept."""
+        asked = [i for i, each in enumerate(state.exchanges) if not each.of_tool]
+        if not asked:
             return replace(state, note="There is nothing to undo.")
-        return state.until(-1, f"Undone: {state.last.text}")
+        return state.until(asked[-1], f"Undone: {state.exchanges[asked[-1]].text}")
 
     def reset(self, state: ChatState) -> ChatState:
         """Clear the conversation; the settings and recorded feedback stay."""
@@ -449,7 +504,8 @@ def _prompt(model: ChatAgent, turns: Sequence[str], persona: str | None) -> str:
         model.dialogue_format.check_said(said)
     if not turns[-1].strip():
         raise DataError("a message cannot be empty")
-    return model.dialogue_format.prompt(model.dialogue_format.context(turns), persona)
+    prompt = model.dialogue_format.prompt(model.dialogue_format.context(turns), persona)
+    return prompt if model.toolbox is None else written_calls(model.toolbox, prompt)
 
 
 def _beta(model: ChatAgent, state: ChatState) -> float | None:

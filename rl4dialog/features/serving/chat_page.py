@@ -23,13 +23,14 @@ class ChatPage(Page[ChatState]):
 
     mode = "chat"
 
-    def __init__(self, chat: Chat, examples: Sequence[str] = (), remark: str = "") -> None:
-        self.examples = examples
+    def __init__(self, chat: Chat, examples: Sequence[str] = (), remark: str = "", about: str = "") -> None:
+        self.examples, self.about = examples, about
         self._chat, settings = chat, Settings(persona=chat.models[0].persona)
         self._to_stop: set[str] = set()
         choose = "Choose the better reply. " if len(chat.models) > 1 else ""
         self.hint = f"{choose}Thumbs rate a reply, the pencil corrects it."
-        super().__init__(self._names(), f"Type a message below. {remark}".strip(), lambda: ChatState(settings))
+        begin = "Type a message below, or click on one of these." if examples else "Type a message below."
+        super().__init__(self._names(), f"{begin} {remark}".strip(), lambda: ChatState(settings))
 
     def _names(self) -> list[str]:
         """Model names as displayed; numbered if there are two."""
@@ -57,6 +58,7 @@ class ChatPage(Page[ChatState]):
         found = [model.token_details(model.dialogue_format.prompt(["-"]), [0]) for model in models]
         known = [label for label, each in QUANTITIES.items() if any(getattr(one, each.name) for one in found)]
         colour = gradio.Radio([_NO_COLOUR, *known], value=_NO_COLOUR, label="Color tokens by", elem_id="colour")
+        self._has_values = any(each.values for each in found)
         self.options = [colour]
         gradio.Markdown(f"Each judgement is appended to `{self._chat.feedback}`.")
 
@@ -69,7 +71,12 @@ class ChatPage(Page[ChatState]):
         )
 
     def _add_below(self) -> list[Any]:
-        return [self._add_message_box()]
+        box = self._add_message_box()
+        values = self._gradio.Checkbox(
+            label="Show the critic's value of each reply", elem_id="values", container=False, visible=self._has_values
+        )
+        self.options.append(values)
+        return [box]
 
     def _add_events(self) -> None:
         # Not in turn with replies, so that another tab can watch one.
@@ -87,8 +94,8 @@ class ChatPage(Page[ChatState]):
             self._on(bubble.undo, f"undo_{i}", self._undone)
             self._on(bubble.clear, f"reset_{i}", lambda visit: self._keep(visit, self._chat.reset(self._state(visit))))
         self._on(self._only.input, "models", self._asked, self._only, shows_progress=False)
-        (colour,) = self.options
-        self._on(colour.input, "colour", lambda visit: None, needs_current=False, shows_progress=False)
+        for name, option in zip(("colour", "values"), self.options, strict=True):
+            self._on(option.input, name, lambda visit: None, needs_current=False, shows_progress=False)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -112,6 +119,11 @@ class ChatPage(Page[ChatState]):
         state = self._state(visit)
         if not -1 <= number < len(state.exchanges) or state.last is None:
             raise ConfigError("there is no message to send again")
+        if text is not None and state.exchanges[number].of_tool:
+            raise ConfigError("a tool said this, and gives the same answer to the same call")
+        while state.exchanges[number].of_tool:  # the reply to the last message of the user
+            state = state.until(number)
+            number = -1
         text = state.exchanges[number].text if text is None else text
         return self._replied(visit, text, *settings, before=state.until(number))
 
@@ -160,7 +172,8 @@ class ChatPage(Page[ChatState]):
         """Undo, and put the message back where it can be changed."""
         state = self._state(visit)
         self._keep(visit, self._chat.undo(state))
-        return {} if state.last is None else {self._text: self._text_box(text=state.last.text)}
+        asked = [each.text for each in state.exchanges if not each.of_tool]
+        return {self._text: self._text_box(text=asked[-1])} if asked else {}
 
     def _asked(self, visit: Visit, only: str) -> None:
         state = self._state(visit)
@@ -179,7 +192,7 @@ class ChatPage(Page[ChatState]):
         for i, column in enumerate(self._columns):
             is_visible = state.settings.only in (None, i)
             options = {} if is_busy else _options(state, i)
-            bubbles = _bubbles(state, i, visit.options[0], is_busy)
+            bubbles = _bubbles(state, i, visit.options, is_busy)
             updates |= column.shown(bubbles, options, not is_busy, is_visible=is_visible)
         return updates
 
@@ -187,7 +200,7 @@ class ChatPage(Page[ChatState]):
         state = self._state(visit)
         updates: Updates = {self._revision: state.revision}
         for i, column in enumerate(self._columns):
-            updates |= column.typed(_bubbles(state, i, visit.options[0], is_busy=True))
+            updates |= column.typed(_bubbles(state, i, visit.options, is_busy=True))
         return updates
 
     def _text_box(self, is_busy: bool = False, text: str | None = None) -> Any:
@@ -195,26 +208,29 @@ class ChatPage(Page[ChatState]):
         return self._gradio.update(interactive=True, submit_btn=not is_busy, stop_btn=is_busy, **written)
 
 
-def _bubbles(state: ChatState, index: int, colour: str, is_busy: bool) -> list[Bubble]:
+def _bubbles(state: ChatState, index: int, options: Sequence[Any], is_busy: bool) -> list[Bubble]:
+    colour, shows_values = options
     quantity = QUANTITIES.get(colour)
     details = [reply.details for exchange in state.exchanges for reply in exchange.replies]
     scale = None if quantity is None else common_scale(quantity, details)
     bubbles = []
     for exchange, message in zip(state.exchanges, state.messages(index)[1::2], strict=True):
-        bubbles.append(Bubble("user", exchange.text))
+        bubbles.append(Bubble("user", f"tool: {exchange.text}" if exchange.of_tool else exchange.text))
         if is_busy and exchange is state.last:
             bubbles.append(Bubble("assistant", message["content"], is_typed=True))
             continue
         reply, origin = exchange.replies[index], exchange.origin(index)
-        below = note_html(origin) or _below(reply, quantity, scale)
+        below = note_html(origin) or _below(reply, quantity, scale, bool(shows_values))
         if exchange.is_corrected:
             below = f'<div class="corrected">{below}</div>'
         bubbles.append(Bubble("assistant", message["content"], below, None if origin else reply.rating))
     return bubbles
 
 
-def _below(reply: Reply, quantity: Quantity | None, scale: Scale | None) -> str:
+def _below(reply: Reply, quantity: Quantity | None, scale: Scale | None, shows_values: bool) -> str:
     found = "" if reply.text else note_html("(empty reply)")
+    if shows_values and reply.details is not None and reply.details.values:
+        found += note_html(f"value {reply.details.values[0]:.2f}: the reward to come that the critic expected here")
     if quantity is not None and reply.details is not None:
         found += tokens_html(reply.details, quantity, scale)
     elif quantity is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shlex
 import sys
@@ -28,7 +29,7 @@ from rl4dialog.commands.options import (
     read_config,
     split_option,
 )
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.features import all_ids
 from rl4dialog.core.feedback import check_feedback_file
 from rl4dialog.core.files import is_run
@@ -217,7 +218,7 @@ def _about_task(part: str) -> Any:
 
 
 def _chat_page(args: Namespace) -> Any:
-    from rl4dialog.features.serving.chat import Chat, ChatAgent
+    from rl4dialog.features.serving.chat import Chat, ChatAgent, introduction
     from rl4dialog.features.serving.chat_page import ChatPage
     from rl4dialog.inference.loading import LoadedPolicy
 
@@ -233,7 +234,9 @@ def _chat_page(args: Namespace) -> Any:
     prompts = _prompts(args.run_path)
     is_warned = args.compare is None and _is_for_one_reply(chosen, prompts)
     remark = f"{_ONE_REPLY}: the bin begins anew." if is_warned else ""
-    return ChatPage(Chat(models, feedback, args.seed, args.show_reward), _beginnings(prompts), remark)
+    about = introduction(chosen.config, is_trained=args.run_path is not None)
+    chat = Chat(models, feedback, args.seed, args.show_reward)
+    return ChatPage(chat, _beginnings(prompts or _prompts_of_data(chosen)), remark, about)
 
 
 def load_compared(args: Namespace) -> LoadedPolicy:
@@ -272,10 +275,18 @@ def _prompts(run: str | None) -> list[list[str]]:
     return []
 
 
+def _prompts_of_data(model: LoadedPolicy) -> list[list[str]]:
+    """Utterances of the test split, of a model that was not evaluated yet."""
+    with contextlib.suppress(RL4DialogError):
+        return [list((each.meta_data or {}).get("history", ())) for each in model.data.samples("test")]
+    return []
+
+
 def _beginnings(prompts: list[list[str]]) -> list[str]:
-    """Short first utterances."""
-    said = dict.fromkeys(first for first, *_ in prompts)
-    return [text for text in said if len(text) <= _LONGEST_EXAMPLE and "<" not in text][:_N_EXAMPLES]
+    """Short first utterances, or the shortest."""
+    said = [text for text in dict.fromkeys(each[0] for each in prompts if each) if "<" not in text]
+    short = [text for text in said if len(text) <= _LONGEST_EXAMPLE]
+    return (short if len(short) >= _N_EXAMPLES else sorted(said, key=len))[:_N_EXAMPLES]
 
 
 def _judging(args: Namespace) -> Judging[Any]:

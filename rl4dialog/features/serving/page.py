@@ -246,6 +246,7 @@ class Page(ABC, Generic[T]):
     mode: str  # CSS class, and part of the name under which a browser stores its key
     hint: str  # what a person can do, in a line
     title = "rl4dialog"
+    about = ""  # who talks here to whom
     examples: Sequence[str] = ()  # messages to begin with
 
     def __init__(self, names: Sequence[str], placeholder: str, begin: Callable[[], T]) -> None:
@@ -258,7 +259,7 @@ class Page(ABC, Generic[T]):
             self._revision = gradio.State(-1)
             with gradio.Sidebar(open=False, label="Settings", elem_id="settings"):
                 self._add_settings()
-            self._help = gradio.HTML(help_html(self.hint, title=self.title), elem_id="help")
+            self._help = gradio.HTML(help_html(self.hint, self.about, title=self.title), elem_id="help")
             unsaved = gradio.HTML(elem_id="unsaved")
             blocks.load(None, None, unsaved, js="unsaved", api_name=False)
             with gradio.Row(elem_id="conversations", elem_classes=self.mode, scale=1):

@@ -373,14 +373,17 @@ class _Conversations:
         own = None if isinstance(partner, PartnerService) else copy.deepcopy(partner or ReplayPartner())
         lengths, frame = loaded.lengths, loaded.data.pools["train"].frame()
         end_of_turn = loaded.policy.end_of_turn
-        conversation = Conversation(self._rules, end_of_turn, lengths.prompt, lengths.truncation_side, frame, own)
+        sides = frame, own, copy.deepcopy(loaded.toolbox)
+        conversation = Conversation(self._rules, end_of_turn, lengths.prompt, lengths.truncation_side, *sides)
         conversation.begin(sample, derive_seed(loaded.config.seed or 0, "teach", str(sample.id)))
         return functools.partial(self._answer, conversation)
 
     def _answer(self, conversation: Conversation, said: str) -> PartnerReply:
         """The partner's answer to an utterance of the model; it leaves where the conversation ends by the rules."""
-        if isinstance(self._partner, PartnerService):
-            (answer,) = partner_replies(self._partner, [([*conversation.texts, said], conversation.meta_info)])
+        if (called := conversation.called(said)) is not None:
+            reply = called
+        elif isinstance(self._partner, PartnerService):
+            (answer,) = partner_replies(self._partner, [(conversation.for_partner(said), conversation.meta_info)])
             reply = conversation.heard(answer)
         else:
             reply = conversation.ask(said)

@@ -199,10 +199,13 @@ class TerminalChat(LineChat):
         before, states = self.state, self._chat.send(self.state, text, self.state.settings)
         self.state = next(states)
         self._write(speaker("model"))
-        shown = ""
+        shown, n = "", len(self.state.exchanges)
         try:
             for self.state in states:
                 reply = self._last_reply
+                if len(self.state.exchanges) > n:
+                    self._write(f"\n{speaker('tool')}{visible(self.state.exchanges[-1].text)}\n{speaker('model')}")
+                    shown, n = "", len(self.state.exchanges)
                 # A decoder may revise earlier text; then nothing more is printed until the end.
                 if reply.text.startswith(shown):
                     self._write(visible(reply.text[len(shown) :]))
@@ -211,6 +214,8 @@ class TerminalChat(LineChat):
                     self._write(f"\n{speaker('model')}{visible(reply.text)}")
                     shown = reply.text
             self._write("\n" if shown else "(empty reply)\n")
+            if self.state.note.startswith("tool: "):
+                self._write(f"{visible(self.state.note)}\n")
         except KeyboardInterrupt:
             if self._last_reply.finished:  # its reward is being computed
                 raise

@@ -183,8 +183,28 @@ def _label(runs: Sequence[Run]) -> str:
     return re.sub(r"([\W_]*seed\d*)?([\W_]+\d*)?$", "", common) or runs[0].path.parent.name
 
 
-def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Path:
-    """Write a page that compares runs; runs whose configs differ only in the seed form a group."""
+@dataclass(frozen=True)
+class Comparison:
+    """Runs in groups, and the metrics of a split: those that all have, and those that are left out."""
+
+    groups: list[Group]
+    split: str
+    shared: list[ComparedMetric]
+    left_out: list[ComparedMetric]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is left out, and why."""
+        rewards = [each.key for each in self.left_out if any(row.note for row in each.groups if not row.difference)]
+        missing = [each.key for each in self.left_out if each.key not in rewards]
+        return [
+            *[f"Not compared, because the runs have different rewards: {', '.join(rewards)}."] * bool(rewards),
+            *[f"Not compared, because only some runs have them: {', '.join(missing)}."] * bool(missing),
+        ]
+
+
+def compare(run_paths: Sequence[str | Path]) -> Comparison:
+    """Compare runs; those whose configs differ only in the seed form a group."""
     folders = [Path(path).expanduser().resolve() for path in run_paths]
     twice = [str(folder) for i, folder in enumerate(folders) if folder in folders[:i]]
     if twice:
@@ -192,7 +212,19 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
     runs = [read_run(folder) for folder in folders]
     groups = group_runs(runs)
     split = "test" if any(run.epochs("test") for run in runs) else "val"
-    metrics = compared_metrics(groups, split)
+    shared: list[ComparedMetric] = []
+    left_out: list[ComparedMetric] = []
+    for metric in compared_metrics(groups, split):
+        is_shared = all(row.after and (row.difference or not i) for i, row in enumerate(metric.groups))
+        (shared if is_shared else left_out).append(metric)
+    return Comparison(groups, split, shared, left_out)
+
+
+def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Path:
+    """Write a page that compares runs."""
+    found = compare(run_paths)
+    groups, split, metrics = found.groups, found.split, found.shared
+    runs = [run for group in groups for run in group.runs]
     n_shown = max(2, _N_LINES // (len(groups) + 1))
     headlines = [metric for metric in metrics if is_headline(metric.key)]
     last = {group.label: each for group in groups if (each := group.last_predictions(split)) is not None}
@@ -203,6 +235,7 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
         groups=groups,
         states={run.path: subtitle(run, run_state(run.path)) for run in runs},
         notes=[
+            *found.notes,
             *[ONE_RUN_EACH] * any(row.note == ONE_RUN_EACH for metric in metrics for row in metric.groups),
             *(f"{run.path.name}: {note}" for run in runs for note in run.notes),
         ],
@@ -212,7 +245,11 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
         differences=config_differences(groups),
         split=split,
         metrics=headlines[:n_shown],
-        other_metrics=[*headlines[n_shown:], *(metric for metric in metrics if metric not in headlines)],
+        other_metrics=[
+            *headlines[n_shown:],
+            *(metric for metric in metrics if metric not in headlines),
+            *found.left_out,
+        ],
         curves=_pictures(groups),
         browser_set=browser_set,
     )

@@ -97,6 +97,8 @@ CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
          "train_evaluation.partner replaces env.args.partner in evaluations, but there is none"),
         (lambda s: s.plays_itself and not s.has_rollouts,
          "{place}.id: {partner_id} is not supported with alg.id: {alg_id}, which has no rollouts; use language_model"),
+        (lambda s: s.learns == "both" and s.toolbox,
+         "{place}.args.learns: both is not supported with env.args.toolbox"),
         (lambda s: s.learns == "both" and s.own_sampling,
          "{place}.args.generation_kwargs: with learns: both, both sides sample alike; remove it"),
         (lambda s: s.learns == "both" and s.in_evaluations,
@@ -209,7 +211,9 @@ OF_REWARDS: tuple[Row[Settings], ...] = (
      "reward 'partner' pays what the replies of {place} carry, which never pays"),
     (lambda s: s.can.pays and not s.takes,
      "the replies of {place} carry rewards, which nothing uses; add the reward 'partner', alone or in 'composite'"),
-    (lambda s: any(key not in s.can.outcomes for key, _ in s.outcomes),
+    (lambda s: s.lacks_tools,
+     "reward {lacks_tools!r} reads calls of tools, but there is no env.args.toolbox"),
+    (lambda s: s.unknown,
      "reward {unknown[1]!r} pays the outcome {unknown[0]!r}, but {place} reports {known}"),
 )
 # fmt: on
@@ -237,13 +241,17 @@ def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
     values: dict[str, Any] = {"outcomes": outcomes, "names": names_needing(parts, "references") or None}
     values["takes"] = any(isinstance(function, PartnerReward) for function in functions.values())
     scopes: list[dict[str, Any]] = []
+    reads_calls = next((name for name, each in functions.items() if getattr(each, "needs_calls", False)), None)
     for chosen, where in chosen_partners(config):
         assert config.env is not None
         can, args = abilities(chosen), config.env.args
-        scope = {"can": can, "place": f"{where}.id: {chosen.id}", "known": ", ".join(can.outcomes) or "none"}
-        scope["unknown"] = next((each for each in outcomes if each[0] not in can.outcomes), None)
+        of_tools = () if args.toolbox is None else catalog.ToolboxRegistry.resolve(args.toolbox.id).outcomes
+        known = [*can.outcomes, *of_tools]
+        scope = {"can": can, "place": f"{where}.id: {chosen.id}", "known": ", ".join(known) or "none"}
+        scope["unknown"] = next((each for each in outcomes if each[0] not in known), None)
+        scope["lacks_tools"] = reads_calls if args.toolbox is None else None
         scopes.append({**scope, "first": args.first_speaker, "max_turns": args.max_turns})
-    for scope in scopes or [{"has_partner": False}]:
+    for scope in scopes or [{"has_partner": False, "lacks_tools": reads_calls}]:
         for message in rows_met(OF_REWARDS, Settings({**values, **scope})):
             raise ConfigError(message)
 
@@ -293,7 +301,7 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
             values["post_processed"] = block.where
     values |= {"evaluation_partner": config.train_evaluation.partner, "has_partner": bool(partners)}
     if config.env is not None:
-        values |= {name: getattr(config.env.args, name) for name in (*_OF_ENV, "max_secret_length")}
+        values |= {name: getattr(config.env.args, name) for name in (*_OF_ENV, "max_secret_length", "toolbox")}
     readers = [(catalog.DataPoolRegistry, pool.id, "datapool")]
     readers += [(catalog.PartnerRegistry, chosen.id, place) for chosen, place in partners]
     found = [f"{place}.id: {id}" for registry, id, place in readers if registry.takes(id, "world")]

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry
+from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry, ToolboxRegistry
 from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, raised
+from rl4dialog.core.files import is_run
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
@@ -34,7 +35,7 @@ from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.training.building.policy import all_arguments
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.texts import Texts, build_toolbox, toolbox_of
 
 _POOL = ("snapshot_every", "pool_size", "latest_share", "learns")
 
@@ -100,6 +101,9 @@ def check_partner(config: TextConfig) -> None:
         PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
         if plays_itself(chosen):
             check_pool(**{name: chosen.args[name] for name in _POOL if name in chosen.args})
+    if config.env is not None and (toolbox := config.env.args.toolbox) is not None:
+        ToolboxRegistry.check(toolbox.id, toolbox.args, "env.args.toolbox.args")
+        build_toolbox(config, None)
 
 
 def chosen_partners(config: TextConfig) -> list[tuple[ComponentConfig, str]]:
@@ -128,7 +132,7 @@ def abilities(chosen: ComponentConfig) -> Any:
 def with_settings_of_run(chosen: ComponentConfig) -> ComponentConfig:
     """A language model as partner, with what the run that trained it says of it, if the folder of one is given."""
     folder = Path(str(chosen.args.get("model_name") or "")).expanduser()
-    if not _is_a(chosen, LanguageModelPartner) or not (folder / CONFIG_FILE).is_file():
+    if not _is_a(chosen, LanguageModelPartner) or not is_run(folder):
         return chosen
     if not (folder / MODEL_FOLDER).is_dir():
         raise ConfigError(f"partner {chosen.id!r}: the run {folder} has no {MODEL_FOLDER}/, so it is not complete")
@@ -248,6 +252,7 @@ def env_kwargs(
         "priority_scale": args.priority_scale,
         "partner": partner if isinstance(partner, Partner) else None,
         "outside_partner": partner.side if isinstance(partner, PartnerService) else None,
+        "toolbox": toolbox_of(config, texts) if partner is not None else None,
         "frame": texts.data.pools["train"].frame() if partner is not None else None,
         "first_speaker": args.first_speaker,
         "max_partner_length": args.max_partner_length,

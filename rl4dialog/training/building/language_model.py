@@ -27,7 +27,7 @@ from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import encoding_key
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.building.texts import Texts, texts_of
+from rl4dialog.training.building.texts import Texts, texts_of, toolbox_of
 from rl4dialog.training.supervised import ExampleSets, build_example_sets, memorised, warm_start
 
 N_HELD_OUT = 128
@@ -63,7 +63,7 @@ def _examples(
 ) -> ExampleSets:
     """Build examples of samples, by default those of the train split, in the lengths of the run."""
     lengths, samples = texts.lengths, texts.data.samples("train") if samples is None else samples
-    settings |= conversation_arguments(config, texts)
+    settings |= {**conversation_arguments(config, texts), "toolbox": toolbox_of(config, texts)}
     return build_example_sets(
         model,
         texts.tokenizer,
@@ -140,6 +140,7 @@ def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> 
     """Cache key of a warm start: everything that affects its result."""
     assert config.warm_start is not None
     samples, form = texts.data.samples("train"), texts.data.pools["train"].dialogue_format
+    toolbox = config.env.args.toolbox if config.env is not None else None
     return {
         "model": model_key(model),
         "samples": content_hash(text for sample in samples for text in texts_of(sample)),
@@ -150,4 +151,5 @@ def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> 
         "seed": config.seed,
         **{name: dataclasses.asdict(each) for name, each in conversation_arguments(config, texts).items()},
         **(form.key if form is not None else {}),
+        **({"toolbox": toolbox.model_dump()} if toolbox is not None else {}),
     }

@@ -53,6 +53,7 @@ class Settings:
     max_partner_length: int
     max_prompt_length: int
     max_secret_length: int
+    toolbox: Any
     once: bool
     # -- algorithm and policy
     n_envs: int
@@ -122,6 +123,7 @@ class Settings:
     outcomes: list[tuple[str, str]]
     unknown: tuple[str, str]
     known: str
+    lacks_tools: str
 
     def __init__(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
         vars(self).update({name: value for name, value in values.items() if value is not None})

@@ -7,23 +7,25 @@ import json
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from rl4dialog.catalog import DataPoolRegistry, TaskRegistry
+from rl4dialog.catalog import DataPoolRegistry, TaskRegistry, ToolboxRegistry
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.pretrained import has_random_weights
+from rl4dialog.core.protocols import Toolbox
 from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import ChatMarkup
 from rl4dialog.data.mixture import checked_pools
-from rl4dialog.data.pool import SPLITS, Data, TextGenPool, built_world
+from rl4dialog.data.pool import SPLITS, Data, RewrittenPool, TextGenPool, built_world
 from rl4dialog.policies.models import named_model_positions
 from rl4dialog.text.chat_template import ChatTemplate
-from rl4dialog.text.prompts import encode_prompt, encode_reply
+from rl4dialog.text.prompts import encode_prompt, encode_reply, written_calls
 from rl4dialog.text.tokenizer import build_tokenizer
 
 _logger = logging.getLogger(__name__)
@@ -166,13 +168,16 @@ def build_data(
     config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None, start: datetime | None = None
 ) -> Data:
     """Build all splits. Chat templates read the time ``start``, or this process's."""
-    offered = {"render_chat": ChatTemplate(tokenizer, start) if tokenizer is not None else None}
+    template = run_template(config, tokenizer, start) if tokenizer is not None else None
+    offered, toolbox = {"render_chat": template}, build_toolbox(config, template)
     id, world = config.datapool.id, task_world(config.task)
     pools, prefix = {}, config.prompt_prefix
     for split in SPLITS:
         pool = build_pool(id, {**config.datapool.args, "split": split}, **offered, world=world)
         if len(pool) == 0:
             raise DataError(f"datapool {id!r} has no samples in split {split!r}{pool.why_empty}")
+        if toolbox is not None and toolbox.frame is not None:
+            pool = RewrittenPool(pool, functools.partial(_with_calls, toolbox))  # type: ignore[abstract]
         pools[split] = pool if prefix is None else prefix.asking(pool)
     return Data(pools, getattr(pools["train"], "end_of_turn", None), world)
 
@@ -182,6 +187,36 @@ def can_talk(config: RunConfig) -> bool:
     if isinstance(config, TextConfig) and config.task is None and format_args(config) is None:
         return False
     return config.can_talk
+
+
+def build_toolbox(config: TextConfig, template: ChatTemplate | None) -> Toolbox | None:
+    """The tools of a run, if it has any, prepared for the template if prompts are of it."""
+    if config.env is None or (chosen := config.env.args.toolbox) is None:
+        return None
+    toolbox: Toolbox = ToolboxRegistry.get(chosen.id, chosen.args)
+    form = format_args(config)
+    if template is not None and form is not None and form["format"] == "chat_template":
+        toolbox.prepare(template, ChatMarkup(template).frame())
+    return toolbox
+
+
+def toolbox_of(config: TextConfig, texts: Texts) -> Toolbox | None:
+    """Build the tools of a run's conversations, if it has any."""
+    form = texts.data.pools["train"].dialogue_format
+    return build_toolbox(config, form.render_chat if form is not None else None)  # type: ignore[arg-type]
+
+
+def run_template(config: TextConfig, tokenizer: PreTrainedTokenizerBase, start: datetime | None) -> ChatTemplate:
+    """The chat template of a run's prompts, which may list its tools."""
+    template = ChatTemplate(tokenizer, start)
+    build_toolbox(config, template)
+    return template
+
+
+def _with_calls(toolbox: Toolbox, sample: Sample) -> Sample:
+    """A sample whose calls of tools are as the run's format writes them."""
+    prompt, replies = written_calls(toolbox, sample.prompt_or_input_text), map(toolbox.written, sample.references)
+    return replace(sample, prompt_or_input_text=prompt, references=["".join(parts) for parts in replies])
 
 
 def format_args(config: TextConfig) -> dict[str, Any] | None:

@@ -12,11 +12,15 @@ from echo_model import Echo
 from feature_rows import rows_of_features
 from page_client import Tab
 from page_process import served_page
+from pages import ROOT
 
+from rl4dialog.core.config import load_config, parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
+from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.data.ratings import latest
-from rl4dialog.features.serving.chat import Chat
+from rl4dialog.features.serving import commands
+from rl4dialog.features.serving.chat import Chat, introduction
 from rl4dialog.features.serving.chat_page import ChatPage
 from rl4dialog.features.serving.page import (
     Sessions,
@@ -30,6 +34,7 @@ from rl4dialog.features.serving.page import (
     without_joiners,
 )
 from rl4dialog.features.serving.server import MAX_BODY_BYTES, Address
+from rl4dialog.policies.generation import TokenDetails
 
 
 def served(models, feedback, allow_hosts=()):
@@ -38,6 +43,56 @@ def served(models, feedback, allow_hosts=()):
 
 def send(tab, text, **settings):
     tab.act("send", text=text, **settings)
+
+
+class Valued(Echo):
+    """A model with a critic."""
+
+    def token_details(self, prompt, token_ids, beta=None):
+        ids = token_ids
+        return TokenDetails(["a"] * len(ids), [-1.0] * len(ids), [1.25, *[0.5] * (len(ids) - 1)])
+
+
+def test_values_of_all_replies_are_shown_on_demand(tmp_path):
+    with served([Valued()], tmp_path / "feedback.jsonl") as address:
+        tab = Tab(address)
+        send(tab, "hi")
+        assert "value" not in tab.below()
+        tab.act("values", values=True)
+        send(tab, "hi again", values=True)
+        assert [below.count("value 1.25") for below in (tab.below(), tab.below(number=1))] == [1, 1]
+        tab.act("values", values=False)
+        assert "value" not in tab.below()
+
+
+@pytest.mark.parametrize(
+    ("config", "is_trained", "expected"),
+    [
+        ("table_booking/llama_ppo", True, "trained with ppo on the datapool table_booking, .* You are a guest who "),
+        (
+            "small_talk/gpt2_ppo",
+            True,
+            "trained with ppo on .* small_talk, for the reward intent_accuracy\\.",
+        ),
+        ("small_talk/gpt2_ppo", False, "You talk to builtin/tiny-gpt2\\."),
+        ({"prompt": "Customer", "references": "Agent"}, True, "on a.csv, .*column 'Customer' has, .* as in 'Agent'\\."),
+    ],
+)
+def test_page_says_who_talks_to_whom(config, is_trained, expected):
+    if isinstance(config, dict):
+        given = load_yaml(ROOT / "task_configs/small_talk/gpt2_ppo.yml")
+        given["datapool"] = {"id": "csv", "args": {"path": "data/a.csv", "columns": config}}
+        checked = parse_config(given, "c")
+    else:
+        checked = load_config(ROOT / f"task_configs/{config}.yml")
+    said = introduction(checked, is_trained)
+    assert re.search(expected, said), said
+
+
+def test_three_short_messages_begin_a_conversation():
+    prompts = [["a" * 100], ["Hi."], ["Hi.", "You too?"], [], ["<b>"], ["Is it open?"], ["Where?"], ["Now?"]]
+    assert commands._beginnings(prompts) == ["Hi.", "Is it open?", "Where?"]
+    assert commands._beginnings(prompts[:3]) == ["Hi.", "a" * 100]
 
 
 def test_conversation_feedback_and_a_reload(tmp_path):
@@ -121,7 +176,7 @@ def test_empty_chat_says_what_to_know_and_hides_what_has_no_effect(tmp_path):
         with served_page(lambda model=model: ChatPage(Chat([model], tmp_path / "f"), ["hi"], "One reply.")) as address:
             components = httpx.get(f"{address}/config").json()["components"]
         shown = {each["props"].get("elem_id"): each["props"] for each in components}
-        assert shown["chat-0"]["placeholder"] == "Type a message below. One reply."
+        assert shown["chat-0"]["placeholder"] == "Type a message below, or click on one of these. One reply."
         settings = ("temperature", "top-p", "persona", "beta")
         assert [shown[name]["visible"] for name in settings] == [is_visible] * 4
         known = ["none", "log-prob", *(["Q - V"] if is_visible else [])]
@@ -129,7 +184,7 @@ def test_empty_chat_says_what_to_know_and_hides_what_has_no_effect(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("build", "n"), [(lambda file: ChatPage(Chat([Echo(), Echo()], file)), 10), *rows_of_features("LABELLED_PAGES")]
+    ("build", "n"), [(lambda file: ChatPage(Chat([Echo(), Echo()], file)), 11), *rows_of_features("LABELLED_PAGES")]
 )
 def test_every_control_has_a_label(tmp_path, build, n):
     with served_page(lambda: build(tmp_path / "feedback.jsonl")) as address:

@@ -15,13 +15,11 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
 from rl4dialog.core.types import AGENT, PARTNER
 from rl4dialog.data import dialogue_corpora, ratings
-from rl4dialog.data.conversational import Conversational
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.public_datasets import prepare_dataset
 from rl4dialog.data.ratings import (
     conversation_of,
     count_kinds,
-    export_preferences,
     judged_dialogue,
     latest,
     load_ratings,
@@ -332,26 +330,3 @@ def test_download_without_a_network_names_the_address(tmp_path, monkeypatch):
 def test_wrong_arguments_are_an_error(arguments, message, capsys):
     assert main(["prepare", *arguments]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_choices_and_corrections_become_preference_data(tmp_path, capsys):
-    given = [
-        preference("yes", "no", 1, ("hi", "hello", "tea?")),
-        rating("yes", 1, ("tea?",)),
-        correction("yes", "please", ("tea?",), persona="i like tea."),
-        correction("yes", "yes"),
-    ]
-    source, target = write_feedback(tmp_path / "feedback.jsonl", given), tmp_path / "out" / "pairs.jsonl"
-    assert main(["export-feedback", "--feedback", str(source), "--output", str(target)]) == 0
-    assert "2 pairs written to" in (out := capsys.readouterr().out) and "2 judgements make no pair" in out
-    samples = [sample for sample, _ in Conversational.prepare("train", path={"train": str(target)})]
-    assert [sample.references for sample in samples] == [["no"], ["please"]]
-    assert [(sample.meta_data or {})["rejected"] for sample in samples] == ["yes", "yes"]
-    assert samples[0].prompt_or_input_text == "hi<EOU>hello<EOU>tea? <EOU>"
-    assert "i like tea." in samples[1].prompt_or_input_text
-
-
-def test_feedback_without_pairs_is_an_error(tmp_path):
-    source = write_feedback(tmp_path / "feedback.jsonl", [rating("yes", 1), preference("a", "a", 0)])
-    with pytest.raises(DataError, match=r"no preferences or corrections of different replies.*1 rating, 1 preference"):
-        export_preferences(source, tmp_path / "pairs.jsonl")

@@ -91,6 +91,35 @@ class Talking:
         return [(turn.speaker, turn.text) for turn in self.env.conversation.dialogue().said]
 
 
+class PaysTurns(ConversationReward):
+    def __call__(self, dialogue, over):
+        return float(len(dialogue.turns))
+
+
+@pytest.mark.parametrize(("pays", "n_calls"), [([PaysTurns()], 3), ([], 3), ([PaysTurns(), SeesTurns()], 10)])
+def test_tokens_that_no_reward_reads_are_appended_at_once(pays, n_calls, monkeypatch):
+    found, counts = [], []
+    for skip in (TextGenEnv.skip, lambda env, tokens: 0):
+        calls, advance = [], TextGenEnv.advance
+        with monkeypatch.context() as changed:
+            changed.setattr(TextGenEnv, "skip", skip)
+            changed.setattr(
+                TextGenEnv, "advance", lambda env, id, n=calls, step=advance: (n.append(1), step(env, id))[1]
+            )
+            parts = [RewardPart(f"r{i}", 0.5, each) for i, each in enumerate(pays)]
+            view = UtteranceView(Talking(ScriptedPartner(["w4", "w5"]), reward_parts=parts).env)
+            steps = [view.reset(seed=0)]
+            for ids in ([3, 4, 5, END], [3, END], [7, 8, 9, END]):
+                steps.append(view.step(np.array([*ids, *[-1] * (4 - len(ids))])))
+            found.append(steps)
+            counts.append(len(calls))
+            with pytest.raises(ValueError, match="ended after 2 tokens, but 3 were given"):
+                view.reset(seed=0)
+                view.step(np.array([3, END, 4, -1]))
+    np.testing.assert_equal(*found)
+    assert counts == [n_calls, 10]
+
+
 def test_agent_speaks_first_after_its_persona_alone_and_has_no_reference():
     talk = Talking(ScriptedPartner(["w4"]), first_speaker="agent")
     assert talk.prompt == "w11 <EOU>"

@@ -215,7 +215,10 @@ OTHERS = (
     *("repetition_penalty", "rouge_combined"),
 )
 JUDGE = ("judge", *rows_of_features("JUDGES"))  # asks a model or a person, see test_judge.py
-OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner", "persona_ranking")
+OF_CONVERSATIONS = (
+    *rows_of_features("CONVERSATION_REWARDS"),
+    *("conversation_reward_model", "outcome", "partner", "persona_ranking"),
+)
 DEPENDS_ON_THE_OTHERS = rows_of_features("DEPENDS_ON_THE_OTHERS")
 PAYS_BEFORE_THE_END = rows_of_features("PAYS_BEFORE_THE_END")
 

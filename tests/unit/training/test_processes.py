@@ -13,7 +13,7 @@ import torch
 from rl4dialog import cli
 from rl4dialog.core.errors import RunInterrupted
 from rl4dialog.training.interruption import StopSignals
-from rl4dialog.training.random_state import random_state, set_random_state
+from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 
 
 def test_first_signal_stops_and_a_second_sigterm_changes_nothing():
@@ -63,6 +63,24 @@ def test_generators_draw_the_same_again_after_a_trip_through_json():
     expected = [draw() for _ in range(3)]
     set_random_state(json.loads(text))
     assert [draw() for _ in range(3)] == expected
+
+
+def test_the_generator_of_apples_gpu_draws_the_same_again(monkeypatch):
+    with_none, state = random_state(), [torch.tensor([1, 2], dtype=torch.uint8)]
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: state[0])
+    monkeypatch.setattr(torch.mps, "set_rng_state", lambda new: state.insert(0, new))
+    text = json.dumps(random_state())
+    with random_states_kept():
+        state.insert(0, torch.tensor([3, 4], dtype=torch.uint8))
+    assert state[0].tolist() == [1, 2]
+    state.insert(0, torch.tensor([5, 6], dtype=torch.uint8))
+    set_random_state(with_none)
+    assert state[0].tolist() == [5, 6], "a checkpoint of another machine has none"
+    set_random_state(json.loads(text))
+    assert state[0].tolist() == [1, 2]
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    set_random_state(json.loads(text))  # and is resumed on one
 
 
 def test_states_of_gpus_that_are_not_there_any_more_are_left_out_with_a_warning(monkeypatch, caplog):

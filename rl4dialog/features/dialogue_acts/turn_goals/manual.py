@@ -109,7 +109,6 @@ class ManualRating(BatchedConversationReward):
 
 
 def _in_terminal(key: str, text: str, label: str) -> str:
-    del key
     print(f"\n{visible(text)}", end="")
     try:
         return input(f"{label} ")

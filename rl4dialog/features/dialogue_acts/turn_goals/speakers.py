@@ -71,8 +71,9 @@ class LanguageModelSpeaker(LanguageModelPartner, Speaker):
         max_prompt_length: Count = 192,
         max_length: Count = 32,
     ) -> None:
-        lengths = max_prompt_length, max_length
-        super().__init__(model_name, tokenizer_name, architecture, format, "persona", generation_kwargs, *lengths)
+        lengths: Any = {"max_prompt_length": max_prompt_length, "max_length": max_length}
+        kwargs = {"persona_key": "persona", "generation_kwargs": generation_kwargs, **lengths}
+        super().__init__(model_name, tokenizer_name, architecture, format, **kwargs)
 
     def speak(self, turns: Sequence[GoalTurn]) -> list[str]:
         side = self.side

@@ -25,6 +25,7 @@ from rl4dialog.data.pool import TextGenPool, size_of
 from rl4dialog.features.games.wordle import players, rules
 from rl4dialog.features.games.wordle.players import NAMES, Game
 
+_logger = logging.getLogger(__name__)
 _BEGINNINGS_AT_ONCE = 256
 # Turn before which the adversary takes over a game of the expert.
 _TAKEN_OVER = 2
@@ -151,7 +152,6 @@ def _in_order(parts: Sequence[PlayedGames], numbers: Sequence[np.ndarray]) -> Pl
     return PlayedGames.joined(parts)[np.argsort(np.concatenate(numbers), kind="stable")]
 
 
-_logger = logging.getLogger(__name__)
 _VERSION = 1  # increase it when the same arguments give other games
 GamesName = Literal["player", "branching", "adversarial"]
 _DEFAULTS: dict[GamesName, dict[str, Any]] = {
@@ -192,13 +192,11 @@ class Wordle(TextGenPool):
         max_samples: Number of games, the first ones, that are samples, too. All are conversations to learn from.
     """
 
-    has_rewards = True
+    has_rewards = repeats_prompts = True
 
     def __init__(self, written: _WrittenGames, blocks: Callable[[], Iterator[PlayedGames]], n_games: int) -> None:
         super().__init__(cast("list[Sample]", written))  # read like a list
         self._written, self._blocks, self._n_games = written, blocks, n_games
-
-    repeats_prompts = True
 
     @classmethod
     def prepare(
@@ -277,8 +275,7 @@ class Wordle(TextGenPool):
     def note_on(cls, args: Mapping[str, Any]) -> str:
         role = "player" if args.get("games", "player") == "player" else "suboptimal"
         chosen = (args.get(role) or "mixture", args.get("expert"), args.get("adversary"))
-        may_be_used = "mixture" in chosen or args.get("players")  # which may be made of it
-        if args.get("p_consistent") is None or may_be_used:
+        if args.get("p_consistent") is None or "mixture" in chosen or args.get("players"):  # which may be made of it
             return ""
         return "datapool.args.p_consistent has no effect on the games: none of them is played by the player mixture"
 

@@ -32,8 +32,7 @@ def draw(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     sums = np.cumsum(weights, axis=1)
     # From (0, total], so that rounding never selects a weight of 0.
     thresholds = sums[:, -1:] * (1.0 - rng.random((len(weights), 1)))
-    drawn: np.ndarray = np.argmax(sums >= thresholds, axis=1)
-    return drawn
+    return np.argmax(sums >= thresholds, axis=1)
 
 
 def play_games(
@@ -81,8 +80,7 @@ def consistent_words(lexicon: rules.Lexicon, words: np.ndarray, guesses: np.ndar
 
 def returns_of(words: np.ndarray, guesses: np.ndarray) -> np.ndarray:
     """Sum of the rewards of games: -1 for each guess that is not the word. From words (n,) and guesses (n, T)."""
-    returns: np.ndarray = -np.sum((guesses != NO_GUESS) & (guesses != words[:, None]), axis=1)
-    return returns
+    return -np.sum((guesses != NO_GUESS) & (guesses != words[:, None]), axis=1)
 
 
 NAMES = ("random", "wrong", "repeat", "mixture", "consistent", "info_gain", "monte_carlo")

@@ -1,14 +1,18 @@
 """Comparisons of runs, and their page."""
 
+import csv
+
 import pytest
 from run_files import CONFIG, prediction, write_json, write_lines, write_run
 from scipy import stats
 
+from rl4dialog.cli import main
 from rl4dialog.core.errors import DataError
 from rl4dialog.functional.statistics import Estimate, Interval
 from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.comparison import (
     ONE_RUN_EACH,
+    compare,
     compared_metrics,
     config_differences,
     group_curves,
@@ -16,6 +20,7 @@ from rl4dialog.runs.report.comparison import (
     write_comparison,
 )
 from rl4dialog.runs.report.curves import panels
+from rl4dialog.runs.report.tables import metric_rows
 
 
 @pytest.fixture
@@ -190,3 +195,42 @@ def test_runs_without_iterations_are_compared_by_their_metrics(tmp_path):
     assert "<svg" not in page and "0.900 <small>-0.371 … 2.171</small>" in page
     with pytest.raises(DataError, match=r"/a is given twice; pass every run once"):
         write_comparison([folders[0]] * 2, tmp_path / "page.html")
+
+
+def test_what_runs_share_is_compared_and_the_rest_is_named(tmp_path):
+    folders = [write_run(tmp_path / name, reward_fn={"id": name}) for name in ("meteor", "rouge")]
+    for folder, key in zip(folders, ("a", "b"), strict=True):
+        metrics = [{"epoch": i, "metrics": {"m": 0.5 + i / 6, "reward": 0.1, key: 1.0}} for i in (0, 3)]
+        write_lines(folder / "test_split_metrics.jsonl", metrics)
+    found = compare(folders)
+    assert [each.key for each in found.shared] == ["m"] and {each.key for each in found.left_out} == {
+        "reward",
+        "a",
+        "b",
+    }
+    page = write_comparison(folders, tmp_path / "c.html").read_text(encoding="utf-8")
+    assert "Not compared, because the runs have different rewards: reward." in page
+    assert "Not compared, because only some runs have them: a, b." in page
+    assert list(metric_rows(folders)[1]) == ["m"]
+
+
+def test_tables_have_the_numbers_of_the_page(tmp_path, capsys):
+    algs = {"one_run": CONFIG["alg"], "other": {**CONFIG["alg"], "id": "a2c"}}
+    folders = [write_run(tmp_path / name, n_prompts=60, alg=alg) for name, alg in algs.items()]
+    files = ["--csv", str(tmp_path / "t.csv"), "--latex", str(tmp_path / "t.tex")]
+
+    def row_of_m():
+        with (tmp_path / "t.csv").open(encoding="utf-8") as file:
+            return [row for row in csv.DictReader(file) if row["metric"] == "m"]
+
+    assert main(["report", str(folders[0]), *files]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [str(tmp_path / "t.csv"), str(tmp_path / "t.tex")]
+    (m,) = row_of_m()
+    assert (m["split"], m["run"], m["before"], m["after"], m["difference"]) == ("test", "", "0.5", "1.0", "0.5")
+    assert float(m["before_low"]) < 0.5 < float(m["before_high"]) and 0 < float(m["difference_low"]) < 0.5
+    table = (tmp_path / "t.tex").read_text(encoding="utf-8")
+    assert "\nmetric & before & after & change \\\\\n" in table and "\nm & $0.500$ {\\small [$0.3" in table
+    assert main(["report", *map(str, folders), "--output", str(tmp_path / "c.html"), *files]) == 0
+    found = [(row["run"], row["after"], row["difference"]) for row in row_of_m()]
+    assert found == [("one_run", "1.0", ""), ("other", "1.0", "0.0")]
+    assert "metric & one\\_run & other" in (tmp_path / "t.tex").read_text(encoding="utf-8")

@@ -1,0 +1,178 @@
+"""STAR: its files, the right calls of its goals, groups of people, and the reward."""
+
+import json
+import pickle
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from star_stand_in import APIS, PEOPLE, write_star
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import AGENT, PARTNER, TOOL, Call, Turn
+from rl4dialog.features.star.gold import Wanted, compare, gold_of
+from rl4dialog.features.star.pool import Star, people_groups
+from rl4dialog.features.star.reading import constraint_text, read_apis, read_conversations
+from rl4dialog.features.star.right_call import RightStarCall
+from rl4dialog.features.star.tool import StarApis
+from rl4dialog.features.tools.calls import read_text
+
+ALL = {"groups": {"train": [1], "val": [1], "test": [2]}, "n_groups": 2, "held_out_share": 0.0}
+
+
+@pytest.fixture(scope="module")
+def star(tmp_path_factory):
+    return write_star(tmp_path_factory.mktemp("star"))
+
+
+@pytest.fixture(scope="module")
+def conversations(star):
+    return {each.id: each for each in read_conversations(star)}
+
+
+def test_what_was_said_is_read_without_drafts(conversations):
+    assert list(conversations) == list(range(1, 13))
+    found = conversations[4]
+    order = "user clerk user clerk user call answer clerk user"
+    assert " ".join(event.who for event in found.events) == order
+    assert found.events[4].text == "to the Harbour please"
+    name, arguments = read_text(found.events[5].text)
+    assert name == "ride_book"
+    assert arguments == {**found.queries[0].arguments} and arguments["ArrivalLocation"] == "Harbour"
+    assert found.queries[0].answer == {"Message": "It is free."}
+    assert (found.user, found.clerk) == ("eli", "fay")
+
+
+@pytest.mark.parametrize(
+    ("constraint", "text"),
+    [
+        ('"9 pm"', "9 pm"),
+        ("42 ", "42"),
+        ('api.is_equal_to("Blue Inn")', "Blue Inn"),
+        ('api.is_one_of(["a","b"])', "a or b"),
+        ("api.is_less_than(178)", "at most 178"),
+        ("null", ""),
+        ("api.is_one_of()", ""),
+    ],
+)
+def test_constraints_are_plain_text(constraint, text):
+    assert constraint_text(constraint) == text
+
+
+def test_right_call_is_what_the_goal_wants(conversations, star):
+    found = {id: compare(each, read_apis(star)) for id, each in conversations.items()}
+    assert found[4].agrees and not found[4].why_left_out
+    assert found[1].gold["ArrivalLocation"].values == ("Market",)  # the user took up the instruction
+    assert found[1].verdicts["ArrivalLocation"] == "clerk" and "Market" in found[1].goal
+    assert found[2].verdicts["DepartureLocation"] == "clerk" and not found[2].why_left_out
+    assert found[3].why_left_out == "the user went another way: DepartureLocation"
+    assert found[6].agrees and found[6].gold["CustomerRequest"].in_own_words
+
+
+@pytest.mark.parametrize(
+    ("api", "goal", "wanted"),
+    [
+        ("plane_search", "for a flight between A to B for May 3rd. Your flight should cost no more than 178.",
+         {"DepartureCity": ["A"], "ArrivalCity": ["B"], "Date": ["3rd"], "Price": ["178"]}),
+        ("party_rsvp", "The host is Ann and the venue is Hall. You will be arriving at 2 pm and will bring 2 guests.",
+         {"HostName": ["Ann"], "Name": ["Hall"], "ArrivalTime": ["2 pm"], "NumberGuests": ["2", "3"]}),
+        ("meeting_schedule", "a two-hour meeting with Bob for Monday at 11 am. you can also do 3 pm on Friday.",
+         {"Name": ["Bob"], "Day": ["Monday", "Friday"], "StartTimeHour": ["11 am", "3 pm"],
+          "EndTimeHour": ["1 pm", "5 pm"]}),
+        ("apartment_schedule", "You have not paid the application fee.", {"ApplicationFeePaid": ["No"]}),
+    ],
+)  # fmt: skip
+def test_rules_read_goals(api, goal, wanted):
+    assert {slot: [*each.values] for slot, each in gold_of(api, goal, {}).items()} == wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said", "found"),
+    [
+        (Wanted(("2 pm",)), "2pm", "same"),
+        (Wanted(("8th",)), "8", "same"),
+        (Wanted(("Old Mill",)), "old  mil", "spelled"),
+        (Wanted(("178",)), "at most 178", "same"),
+        (Wanted(("15/09/1940",)), "09/15/1940", "spelled"),
+        (Wanted(("7 pm",)), "7 am", ""),
+        (Wanted(("Castle",)), "Castle or Zoo", ""),
+        (Wanted(("Castle",)), None, ""),
+        (Wanted(("Lyft",), unwanted=True), None, "same"),
+        (Wanted(("Lyft",), unwanted=True), "lyft", ""),
+        (Wanted(("I need more towels",), in_own_words=True), "towels", "same"),
+    ],
+)
+def test_values_are_compared_as_they_are_written(wanted, said, found):
+    assert wanted.compare(said) == found
+
+
+def test_groups_of_people_are_disjoint(star, conversations):
+    for people in ("both", "users"):
+        groups = people_groups([*conversations.values()], 3, 0, people)
+        assert set(Counter(groups.values())) == {1, 2, 3} and set(groups) <= set(PEOPLE)
+    train, test = (Star.prepare(split, star, people="both", **ALL) for split in ("train", "test"))
+    met, unmet = (
+        {each.meta_data[who] for each in pool.conversations() for who in ("user", "clerk")} for pool in (train, test)
+    )
+    assert met and unmet and not met & unmet
+    with pytest.raises(DataError, match="6 people cannot be divided into 7 groups"):
+        Star.prepare("train", star, n_groups=7)
+    with pytest.raises(DataError, match="nobody of test must be met in training"):
+        Star.prepare("train", star, n_groups=2, groups={"train": [2]})
+
+
+def test_goals_of_training_are_not_those_of_other_splits(star):
+    kwargs = {"n_groups": 1, "kind": "all", "held_out_share": 0.5, "groups": {"test": [1]}}
+    pools = [Star.prepare(split, star, **kwargs) for split in ("train", "val")]
+    goals = [{each.meta_data["partner_persona"] for each in pool.conversations()} for pool in pools]
+    assert all(goals) and not goals[0] & goals[1]
+
+
+def test_samples_and_conversations_have_goal_call_and_reward(star):
+    pool = Star.prepare("train", star, **ALL, samples="dialogues", tasks=["ride_book"])
+    (dialogue, *_), (sample, _) = pool.conversations(), pool[0]
+    assert sample.prompt_or_input_text.turns[0].text == dialogue.turns[0].text == "hi there"
+    assert sample.meta_data["partner_persona"].startswith("You want a ride from")
+    assert "Ann" in sample.meta_data["goal_values"] and json.dumps(sample.meta_data)
+    assert [turn.speaker for turn in dialogue.turns[-4:]] == [AGENT, TOOL, AGENT, PARTNER]
+    assert dialogue.turns[-2].reward == dialogue.outcome["right_slots"] == RightStarCall()(dialogue, over=True)
+    assert RightStarCall(per_turn=-0.05)(dialogue, over=False) == -0.05
+    silent = replace(
+        dialogue, turns=(Turn("hi", PARTNER), Turn("call", AGENT, call=Call("hotel_book", {"Name": "Zoo"})))
+    )
+    assert RightStarCall()(silent, over=True) == 0.0
+    without = Star.prepare("train", star, **ALL, calls=False)
+    assert not any(turn.text.startswith("call ") for each in without.conversations() for turn in each.turns)
+    assert all(each.outcome["success"] for each in Star.prepare("train", star, **ALL, right_only=True).conversations())
+
+
+def test_users_side_has_the_goal_as_prompt(star):
+    sample, _ = Star.prepare("train", star, **ALL, learn="partner", tasks=["ride_book"])[0]
+    assert sample.prompt_or_input_text.startswith(sample.meta_data["partner_persona"])
+    assert sample.references == ["hi there"] and sample.meta_data["continuation"][-1] == "thanks [end]"
+    assert not any(text.startswith("call") for text in sample.meta_data["continuation"])
+
+
+def test_tool_answers_as_the_knowledge_base_did(star, tmp_path):
+    tool = pickle.loads(pickle.dumps(StarApis(str(star))))
+    tool.reset({}, 0)
+    assert tool.functions["ride_book"]["ServiceProvider"].kind == ("Uber", "Lyft")
+    assert (
+        tool.functions["hotel_book"]["Name"].required and not tool.functions["hotel_book"]["CustomerRequest"].required
+    )
+    asked = {"CustomerName": "Ann", "DepartureLocation": "Zoo", "ArrivalLocation": "Hill", "RequestType": "Book"}
+    assert tool.call("ride_book", asked) == "Message=It is free."
+    with pytest.raises(DataError, match="no conversations of STAR"):
+        StarApis(str(tmp_path))
+
+
+def test_wrong_data_is_named(star, tmp_path):
+    with pytest.raises(DataError, match="no conversations of STAR"):
+        Star.prepare("train", tmp_path)
+    with pytest.raises(DataError, match="no conversation is about 'ride_bok'; did you mean 'ride_book'"):
+        Star.prepare("train", star, tasks=["ride_bok"])
+    (tmp_path / "dialogues").mkdir()
+    (tmp_path / "dialogues" / "1.json").write_text("{}")
+    with pytest.raises(DataError, match=r"1.json is not a conversation of STAR: KeyError"):
+        Star.prepare("train", tmp_path)
+    assert set(APIS) == set(read_apis(star))
