@@ -41,16 +41,25 @@ def is_of(file: str, names: Collection[str]) -> bool:
 
 
 def rest_of(page: Path, folder: str, removed: Collection[str], commands: Collection[str]) -> str:
-    """Text of a page without lines that name what was removed or call its commands; the texts of links there stay."""
+    """Text of a page without what is shown of removed files and lines that name them; the texts of links stay.
+
+    Calls of removed commands go, too, and rows of tables whose second cell begins with a file of a removed package.
+    """
 
     def unlinked(link: re.Match[str]) -> str:
         return link[1] if os.path.normpath(f"{folder}/{link[2]}") in removed else link[0]
 
+    def unshown(block: re.Match[str]) -> str:
+        return "" if f"docs/examples/{block[1]}" in removed else block[0]
+
     text = re.sub(r"\[([^\]]*)\]\(([^)#\s]+)[^)]*\)", unlinked, page.read_text(encoding="utf-8"))
+    shown = r"^<!-- from examples/([\w.]+)\S* -->\n+```.*?^```\n"
+    text = re.sub(shown, unshown, text, flags=re.MULTILINE | re.DOTALL)
     if commands:
         called = rf"^rl4dialog (?:{'|'.join(commands)})(?=\s)(?:.*\\\n)*.*\n"
         text = re.sub(called, "", text, flags=re.MULTILINE)
-    return "".join(line for line in text.splitlines(keepends=True) if not any(each in line for each in removed))
+    named = [*removed, *(f"| `{each.removeprefix('rl4dialog/')}/" for each in removed if "/features/" in each)]
+    return "".join(line for line in text.splitlines(keepends=True) if not any(each in line for each in named))
 
 
 def copy_without(name: str, output: Path) -> None:

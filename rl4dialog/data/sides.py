@@ -161,7 +161,7 @@ class Sides(NamedTuple):
         n_again = sum(len(each) - len({*map(folded, each)}) for each in said)
         if n_again > _REPEATED * n_said:
             what = "of the partner's utterances repeat an earlier one of their conversation"
-            _logger.warning(f"{n_again / n_said:.0%} {what}".replace("%", "%%"))
+            _logger.warning(f"{n_again / n_said:.0%} {what}")
 
 
 def _columns(people: People) -> list[str]:

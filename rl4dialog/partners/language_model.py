@@ -56,11 +56,11 @@ class LanguageModelPartner(PartnerService):
         architecture: Literal["causal", "seq2seq"] = "causal",
         format: FormatName = "eou",
         persona_key: str = "partner_persona",
-        needs_persona: bool = False,
-        ending: str | None = None,
         generation_kwargs: dict[str, Any] | None = None,
         max_prompt_length: Count = 128,
         max_length: Count = 32,
+        needs_persona: bool = False,
+        ending: str | None = None,
     ) -> None:
         if has_random_weights(model_name):
             raise ConfigError(

@@ -251,7 +251,7 @@ def _row(
     if means[1] is not None:  # other people can differ by more
         allowed = max(allowed, abs(means[1].value - theirs))
     verdict = "like" if abs(mine - theirs) <= allowed else "unclear" if 0.0 in interval else "unlike"
-    return Row(name, *means, verdict)
+    return Row(name, means[0], means[1], means[2], verdict)
 
 
 def _mean(column: NDArray[np.float64]) -> Estimate | None:
@@ -474,7 +474,8 @@ def print_findings(found: Sequence[Found]) -> None:
     for each in found:
         table = number_table(console, ("measure", "people", "other people", each.name, "95 %", ""), whole_keys=False)
         for row in each.rows:
-            cells = [format_number(estimate and estimate.value) for estimate in (row.people, row.others, row.partner)]
+            means = (row.people, row.others, row.partner)
+            cells = [format_number(None if mean is None else mean.value) for mean in means]
             interval = format_interval(row.partner.interval if row.partner else None)
             table.add_row(Text(row.name), *cells, interval, row.problem or row.verdict)
         console.print(table)

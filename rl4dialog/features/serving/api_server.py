@@ -127,8 +127,9 @@ def parse_request(body: bytes, model: ChatAgent, name: str) -> ChatRequest:
         messages = read_messages(row, "messages", also=("name", "tool_call_id"))
         if row.unread:
             raise row.error(f"{' and '.join(row.unread)}: unknown key, which this server does not support; remove it")
-        prompt, _ = render_messages(messages, row, model.dialogue_format, model.persona or "")
-        read = model.read(prompt if model.toolbox is None else written_calls(model.toolbox, prompt))
+        rendered, _ = render_messages(messages, row, model.dialogue_format, model.persona or "")
+        prompt = rendered if model.toolbox is None else written_calls(model.toolbox, rendered)
+        read = model.read(prompt)
     except RL4DialogError as error:
         raise ApiError(str(error), param="messages" if isinstance(error, DataError) else None) from error
     n_tokens = len(read.prompt_ids)

@@ -61,6 +61,9 @@ class Rides(TextGenPool):
     """Made-up customers who want a ride, without files; the right call is in ``meta_data["gold_call"]``.
 
     The dialogues are those of a careless clerk. The facts for the partner ``facts`` are in ``partner_persona``.
+
+    Args:
+        max_turns: Maximum number of the clerk's utterances in a dialogue.
     """
 
     @classmethod
@@ -75,11 +78,7 @@ class Rides(TextGenPool):
         format: FormatName = "eou",
         render_chat: RenderChat | None = None,
     ) -> Rides:
-        """Generate one split.
-
-        Args:
-            max_turns: Maximum number of the clerk's utterances in a dialogue.
-        """
+        """Generate one split."""
         form = DialogueFormat(format, None, render_chat, in_conversation=True)
         n = size_of(split, n_train, n_val, n_test)
         samples = [_sample(f"{split}_{i}", f"rides/{seed}/{split}/{i}", max_turns, form) for i in range(n)]

@@ -13,6 +13,7 @@ from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry, ToolboxRegistr
 from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, raised
+from rl4dialog.core.files import is_run
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
@@ -131,7 +132,7 @@ def abilities(chosen: ComponentConfig) -> Any:
 def with_settings_of_run(chosen: ComponentConfig) -> ComponentConfig:
     """A language model as partner, with what the run that trained it says of it, if the folder of one is given."""
     folder = Path(str(chosen.args.get("model_name") or "")).expanduser()
-    if not _is_a(chosen, LanguageModelPartner) or not (folder / CONFIG_FILE).is_file():
+    if not _is_a(chosen, LanguageModelPartner) or not is_run(folder):
         return chosen
     run = load_yaml(folder / CONFIG_FILE)
     if "datapool" not in run:  # the folder of a model, whose config has the same name

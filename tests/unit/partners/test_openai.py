@@ -155,3 +155,11 @@ def test_bad_argument_is_an_error_that_names_it(args, words):
         PartnerRegistry.check("openai", {"base_url": "http://localhost/v1", "model": "m", **args}, "args")
         PartnerRegistry.get("openai", {"base_url": "http://localhost/v1", "model": "m", **args})
     assert "pw" not in str(error.value)
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_temporary_failures_are_retried(status):
+    answers = [says("ok"), says(None, status, Retry_After="0")]
+    with Server(lambda handler: answers.pop()(handler)) as server:
+        assert make_partner(server).reply(["a"]) == PartnerReply("ok")
+        assert len(server.requests) == 2 and len(set(server.requests)) == 1

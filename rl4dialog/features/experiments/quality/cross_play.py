@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -168,13 +168,9 @@ def _met(plan: CrossPlayPlan, run: Path, output: Path) -> list[str]:
 
 def write_numbers(found: CrossPlay, path: Path) -> None:
     """Write all estimates as JSON."""
-
-    def plain(each: Estimate) -> list[float]:
-        return [each.value, *([each.interval.low, each.interval.high] if each.interval else [])]
-
     numbers = {
-        metric: {agent: {k: plain(v) for k, v in found.estimates(metric, agent).items()} for agent in of_agents}
-        for metric, of_agents in found.scores.items()
+        metric: {agent: {name: asdict(each) for name, each in found.estimates(metric, agent).items()} for agent in own}
+        for metric, own in found.scores.items()
     }
     write_json(path, {"partners": found.partners, "met": found.met, "estimates": numbers})
 

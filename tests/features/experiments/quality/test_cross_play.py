@@ -105,6 +105,6 @@ def test_plan_gives_table_and_heatmap(tmp_path, monkeypatch):
     assert (tmp_path / "out" / "cross_play.png").stat().st_size > 1000
     numbers = json.loads((tmp_path / "out" / "cross_play.json").read_text())
     assert numbers["met"] == {"PPO": ["known"]}
-    assert numbers["estimates"]["conversation/turns"]["PPO"]["known"][0] == 2.0
+    assert numbers["estimates"]["conversation/turns"]["PPO"]["known"]["value"] == 2.0
     assert cli.main(command) == 0
     assert commands == [["PPO 0 with known", "PPO 0 with stranger"], []]
