@@ -27,7 +27,7 @@ from rl4dialog.core.features import features
 from rl4dialog.core.files import to_plain
 from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.core.registry import import_object
-from rl4dialog.core.run_format import config_of
+from rl4dialog.core.run_format import config_of, why_no_values
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.vectorize import load_env_states

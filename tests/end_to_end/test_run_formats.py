@@ -127,9 +127,9 @@ def test_a_critic_whose_values_had_a_range_has_none(unpacked):
     config = json.loads((run / "config.json").read_text())
     config["alg"]["policy"]["args"] |= {"value_range": [0.0, 9.0], "value_loss": "cross_entropy"}
     (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="value_range.*, which was removed, so there are no values"):
+    with pytest.raises(ModelError, match=r"value_range.*, which was removed, so there are no values"):
         rl4dialog.load_policy(run, checkpoint="last").values(*texts)
-    with pytest.raises(ConfigError, match="critic_from: .*value_range.*, which was removed; name another run"):
+    with pytest.raises(ConfigError, match=r"critic_from: .*value_range.*, which was removed; name another run"):
         find_initial_critic(parse_config(make_config(run.parent, alg__policy__args__critic_from=str(run)), "test"))
 
 
