@@ -134,11 +134,9 @@ def with_settings_of_run(chosen: ComponentConfig) -> ComponentConfig:
     folder = Path(str(chosen.args.get("model_name") or "")).expanduser()
     if not _is_a(chosen, LanguageModelPartner) or not is_run(folder):
         return chosen
-    run = load_yaml(folder / CONFIG_FILE)
-    if "datapool" not in run:  # the folder of a model, whose config has the same name
-        return chosen
     if not (folder / MODEL_FOLDER).is_dir():
         raise ConfigError(f"partner {chosen.id!r}: the run {folder} has no {MODEL_FOLDER}/, so it is not complete")
+    run = load_yaml(folder / CONFIG_FILE)
     args, alg = run["datapool"].get("args") or {}, run["alg"]
     is_seq2seq = str(alg.get("model_type") or (alg.get("policy") or {}).get("id")).startswith("seq2seq")
     known: dict[str, Any] = {
