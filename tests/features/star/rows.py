@@ -8,7 +8,7 @@ FEW_SAMPLES = {"star": {"n_groups": 2, "groups": {"train": [1], "val": [1], "tes
 
 def _with_stand_in(config, folder):
     """Replace the folder of the dataset by a made-up one, and a simulator by one that needs no run."""
-    if config["datapool"]["id"] != "star":
+    if config.get("datapool", {}).get("id") != "star":
         return
     folder.mkdir(parents=True, exist_ok=True)
     config["datapool"]["args"]["path"] = path = str(write_star(folder))
@@ -19,3 +19,4 @@ def _with_stand_in(config, folder):
 
 SMALLER_CONFIGS = [_with_stand_in]
 CONVERSATION_REWARDS = ["right_star_call"]
+HARMLESS_ARGUMENTS = ["groups", "tasks"]

@@ -7,10 +7,12 @@ from tiny import make_tokenizer
 from tool_cases import IN_TAGS, PLAIN, REJECTING, Hears, shop_toolbox
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import AGENT, PARTNER, TOOL, Sample, Turn
 from rl4dialog.data.dialogue_format import ChatMarkup, DialogueFormat
 from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.features.tools import toolbox as toolbox_module
+from rl4dialog.functional.replies import Row, joined_rows
+from rl4dialog.rollouts.learned_turns import Limits, learned_turns
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import encode_prompt, encoder_of, written_calls
@@ -113,7 +115,7 @@ def test_conversation_goes_on_as_the_template_writes_it():
     talk.go_on(own, "w3", reply)
     later = [{"role": "assistant", "content": "w3"}, {"role": "user", "content": "w1"}]
     assert str(talk.history.prompt) == template([*MESSAGES[:2], {"role": "tool", "content": answer.text}, *later])
-    assert talk.history.prompt_ids[: len(encoder_of(tokenizer).ids(text))][:5] == encoder_of(tokenizer).ids(text)[:5]
+    assert talk.history.prompt_ids == encoder_of(tokenizer).ids(str(talk.history.prompt))
     assert partner.heard == [["w1", "w3"]]
     short = Conversation(
         ConversationRules(max_turns=9, context_turns=2), EndOfTurn(tokenizer, tokens, None), 300, "left", *sides
@@ -148,3 +150,22 @@ def test_template_that_rewrites_calls_is_named():
     assert box.frame is None
     with pytest.raises(DataError):
         ChatTemplate(make_tokenizer())([{"role": "user", "content": "w1"}])
+
+
+def test_whole_conversations_are_learned_as_the_template_writes_them():
+    template, box, tokenizer = template_of(IN_TAGS)
+    form = DialogueFormat("chat_template", None, template)
+    end = EndOfTurn(tokenizer, [0], form.end_of_turn)
+    speakers = (AGENT, TOOL, AGENT, PARTNER, AGENT)
+    said = [Turn(text, speaker) for text, speaker in zip((CALL, "w2", "w3", "w4", "w5"), speakers, strict=True)]
+    rules = ConversationRules(max_partner_length=1)
+    turns = learned_turns(form.prompt(["w1"]), said, end, Limits(), form.frame(), rules, toolbox=box)
+    (row,) = joined_rows(Row(turn.prompt, turn.reply) for turn in turns)
+    later = [
+        {"role": role, "content": text} for role, text in (("assistant", "w3"), ("user", "w4"), ("assistant", "w5"))
+    ]
+    whole = template([*MESSAGES, *later], reply_comes=False)
+    ids = encoder_of(tokenizer).ids
+    assert row.ids == ids(whole)
+    learned = [id for id, is_agents in zip(row.response, row.is_agents, strict=True) if is_agents]
+    assert learned == ids(f"{AS_JSON}<|im_end|>w3<|im_end|>w5<|im_end|>")

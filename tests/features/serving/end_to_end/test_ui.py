@@ -198,7 +198,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(opened, plain_run, tmp
     with page_of(*flags) as address:
         tab = Tab(opened, address)
         tab.wait_until_ready()
-        assert tab.texts(".placeholder") == ["Type a message below."] * 2
+        assert tab.texts(".placeholder") == ["Type a message below, or click on one of these."] * 2
         tab.toggle_settings()
         tab.write("#persona input, #persona textarea", "i like tea .")
         tab.send("do you like <b>tea</b> ?", 1)
