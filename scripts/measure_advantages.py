@@ -63,7 +63,6 @@ PART = 16  # games whose gradients are added up before their variance is taken
 KINDS = {
     "critic": (),
     "secret critic": ("alg.policy.args.critic_reads=secret", "env.args.max_secret_length=8"),
-    "bounded critic": ("alg.policy.args.value_range=[-0.5, 1.0]", "alg.policy.args.value_loss=cross_entropy"),
 }
 
 

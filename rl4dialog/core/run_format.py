@@ -24,6 +24,7 @@ _GONE = ("on_worker_death", "max_restarts")
 _REMOVED = {
     *("alg.args.gae_horizon", "alg.args.agreement_mask", "alg.policy.args.n_critics"),
     *("alg.args.baseline: evpo", "alg.args.baseline: tether"),
+    *("alg.policy.args.value_range", "alg.policy.args.value_loss"),
     *(f"alg.args.n_generations of {id}" for id in ("ppo", "nlpo", "reinforce")),
 }
 _Value = TypeVar("_Value")
@@ -57,6 +58,13 @@ def why_removed(id: str | None, key: str, value: Any) -> str | None:
     found = _REMOVED.intersection((key, f"{key}: {value}", f"{key} of {id}"))
     why = "was removed because it showed no gain (see docs/negative_results.md), so a run with it can be evaluated, but"
     return f"{found.pop()} {why} not be trained or resumed; start a new run without it" if found else None
+
+
+def why_no_values(config: Mapping[str, Any]) -> str | None:
+    """Why the outputs of a run's saved critic are not its values; ``None`` if they are."""
+    if config["alg"]["policy"]["args"].get("value_range") is None:
+        return None
+    return "the run's critic had values in a range (alg.policy.args.value_range), which was removed"
 
 
 def current_state(content: Mapping[str, Any], run: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits, huber_loss, logsigmoid
+from torch.nn.functional import binary_cross_entropy_with_logits, huber_loss, logsigmoid
 
 from rl4dialog.functional.distributed import all_reduce_numbers
 
@@ -97,15 +97,6 @@ def value_loss(
     if huber_delta is not None:
         return 2 * huber_loss(values, returns, reduction="none", delta=huber_delta)
     return (returns - values).square()
-
-
-def bounded_value_loss(shares: Tensor, of_returns: Tensor) -> Tensor:
-    """Cross-entropy of values and returns as shares of their range, from 0 to 1. Shapes (N,), (N,) -> (N,).
-
-    Minus the entropy of the returns it is the KL divergence of two Bernoulli distributions: 0 where both are equal.
-    """
-    eps = torch.finfo(torch.float32).eps
-    return binary_cross_entropy(shares.clamp(eps, 1 - eps), of_returns.clamp(0, 1), reduction="none")
 
 
 RatingLoss = Literal["squared_error", "cross_entropy"]

@@ -38,7 +38,7 @@ from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.protocols import PartnerService, Toolbox
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.reward_parts import FinishedReplies
-from rl4dialog.core.run_format import config_of, why_removed
+from rl4dialog.core.run_format import config_of, why_no_values, why_removed
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import Data
 from rl4dialog.functional.replies import Replies
@@ -504,6 +504,8 @@ class LoadedPolicy(Assembly):
                 f"{self.run or 'the model'} contains no critic, so values are not available: model/ is only the "
                 f"language model, and there is no checkpoint; set train_evaluation.save_every to keep checkpoints"
             )
+        if self.run is not None and (why := why_no_values(config_of(self.run / CONFIG_FILE))):
+            raise ModelError(f"{why}, so there are no values")
         critic = config.alg.policy.args.model_dump().get("critic", "separate")
         policy = self._as_trained(folder / MODEL_FOLDER, critic=critic, critic_reads=config.critic_reads)
         load_state_beside(policy, folder, CRITIC_FILE)

@@ -40,11 +40,11 @@ class LanguageModelPartner(PartnerService):
         format: Format of its prompts: ``eou`` or ``chat_template``. Its own utterances are those of the assistant.
         persona_key: Key of its persona in the samples' ``meta_data``: a text or a list of sentences; samples without
             the key have none.
-        needs_persona: Whether samples without the key are an error.
-        ending: What it says to end the conversation, which the agent does not hear.
         generation_kwargs: Sampling settings; by default it samples from the whole distribution.
         max_prompt_length: P, passed by the run.
         max_length: Maximum number of tokens of an answer, passed by the run.
+        needs_persona: Whether samples without the key are an error.
+        ending: What it says to end the conversation, which the agent does not hear.
     """
 
     _who, _length_key = "partner 'language_model'", "env.args.max_partner_length"
@@ -56,11 +56,11 @@ class LanguageModelPartner(PartnerService):
         architecture: Literal["causal", "seq2seq"] = "causal",
         format: FormatName = "eou",
         persona_key: str = "partner_persona",
-        needs_persona: bool = False,
-        ending: str | None = None,
         generation_kwargs: dict[str, Any] | None = None,
         max_prompt_length: Count = 128,
         max_length: Count = 32,
+        needs_persona: bool = False,
+        ending: str | None = None,
     ) -> None:
         if has_random_weights(model_name):
             raise ConfigError(

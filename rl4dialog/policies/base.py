@@ -55,7 +55,7 @@ from rl4dialog.policies.graph_sampler import (
     static_cache_holds,
     uncaptured,
 )
-from rl4dialog.policies.heads import ValueBounds, ValueHead, head_is_plain, hidden_size, lm_logits
+from rl4dialog.policies.heads import ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
 from rl4dialog.policies.models import embedding_rows, ids_without_token, quiet
 from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
@@ -121,9 +121,6 @@ class LMActorCriticPolicy(BasePolicy):
             ``shared`` for a linear head on the policy's trunk, or ``none`` for algorithms without values.
         critic_reads: What a ``separate`` critic reads: the ``history``, as the policy does, or before it also the
             ``secret`` of the conversation, such as the partner's goal. Only in training.
-        value_range: Lowest and highest value, for rewards with known limits; returns beyond them end the run. Values
-            begin in the middle, so warm the critic up (``critic_warmup_iters``).
-        value_loss: ``squared`` error, or with ``value_range`` the ``cross_entropy`` of the value as a probability.
         critic_lr_factor: Learning rate of the critic, relative to the policy's. If it is not 1, the gradients of both
             are scaled down separately.
         generation_kwargs: Sampling settings of rollouts; see :class:`GenerationSettings`.
@@ -177,8 +174,6 @@ class LMActorCriticPolicy(BasePolicy):
         end_of_turn: EndOfTurn,
         critic: Literal["separate", "shared", "none"] = "separate",
         critic_reads: Literal["history", "secret"] = "history",
-        value_range: tuple[float, float] | None = None,
-        value_loss: Literal["squared", "cross_entropy"] = "squared",
         critic_lr_factor: Positive = 1.0,
         generation_kwargs: dict[str, Any] | None = None,
         optimizer_class: type[torch.optim.Optimizer] | str = torch.optim.Adam,
@@ -198,7 +193,6 @@ class LMActorCriticPolicy(BasePolicy):
     ) -> None:
         super().__init__(observation_space, action_space)
         self.critic_kind, self.precision = critic, precision
-        self.value_bounds = None if value_range is None else ValueBounds(*value_range, value_loss)
         self._critic_lr_factor, self._reads_secret = critic_lr_factor, critic_reads == "secret"
         self.end_of_turn = end_of_turn
         self.settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_ROLLOUTS)
@@ -239,15 +233,10 @@ class LMActorCriticPolicy(BasePolicy):
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
         """Check constraints on arguments beyond their types, before a model is loaded."""
         check_reference(args)
-        value_range = args.get("value_range")
-        if value_range is not None and not value_range[0] < value_range[1]:
-            raise ConfigError(f"alg.policy.args.value_range is {list(value_range)}; it begins with the lowest value")
-        if args.get("value_loss", "squared") != "squared" and value_range is None:
-            raise ConfigError("alg.policy.args.value_loss: cross_entropy needs alg.policy.args.value_range")
         if args.get("critic") == "shared" and args.get("critic_reads") == "secret":
             problem = "alg.policy.args.critic: shared reads with the policy, which must not read the secret"
             raise ConfigError(f"{problem}; with critic_reads: secret use critic: separate")
-        for name in ("value_range", "critic_lr_factor", "critic_reads"):
+        for name in ("critic_lr_factor", "critic_reads"):
             if args.get("critic") == "none" and args.get(name) not in (None, 1, "history"):
                 raise ConfigError(f"alg.policy.args.{name} has no effect with alg.policy.args.critic: none; remove it")
         check_optimizer(args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {})
@@ -281,7 +270,7 @@ class LMActorCriticPolicy(BasePolicy):
         if trunk is not None and self.lora is None:
             trunk.requires_grad_(True)
         has_critic = self.critic_kind != "none"
-        self._value_head = ValueHead(hidden_size(model), trunk, self.value_bounds) if has_critic else None
+        self._value_head = ValueHead(hidden_size(model), trunk) if has_critic else None
         self._head_is_plain = head_is_plain(model)
 
     @abstractmethod

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -105,35 +103,12 @@ def _logits_through_model(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     return logits
 
 
-@dataclass(frozen=True)
-class ValueBounds:
-    """Range of the values, and how they are learned.
-
-    With ``squared``, V = low + (high - low) (1/2 + atan(z) / pi) of the head's output z, as in BPCO (arXiv 2608.23566).
-    With ``cross_entropy``, V = low + (high - low) sigmoid(z) is the mean of two bins at the ends, as in HL-Gauss with
-    two bins (arXiv 2403.03950). A head that starts at 0 begins in the middle.
-    """
-
-    low: float
-    high: float
-    loss: Literal["squared", "cross_entropy"] = "squared"
-
-    def values(self, outputs: Tensor) -> Tensor:
-        """Values of outputs. Shape (N,) -> (N,)."""
-        share = outputs.sigmoid() if self.loss == "cross_entropy" else 0.5 + outputs.atan() / math.pi
-        return self.low + (self.high - self.low) * share
-
-    def shares(self, values: Tensor) -> Tensor:
-        """Where values are between the bounds, from 0 to 1. Shape (N,) -> (N,)."""
-        return (values - self.low) / (self.high - self.low)
-
-
 class ValueHead(nn.Module):
     """Linear map from hidden states (N, H) to values (N, 1), with a trunk of its own or the policy's."""
 
-    def __init__(self, n_hidden: int, trunk: nn.Module | None, bounds: ValueBounds | None = None) -> None:
+    def __init__(self, n_hidden: int, trunk: nn.Module | None) -> None:
         super().__init__()
-        self.trunk, self.bounds = trunk, bounds
+        self.trunk = trunk
         # Values start at 0, so that the first advantages are plain returns without the noise of an untrained head.
         self.output: Any = nn.Linear(n_hidden, 1)
         nn.init.zeros_(self.output.weight)
@@ -142,7 +117,7 @@ class ValueHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Values, float32. Shape (N, H) -> (N,)."""
         values: Tensor = self.output(hidden.float()).squeeze(-1)
-        return values if self.bounds is None else self.bounds.values(values)
+        return values
 
     def trained_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that affect only the values. The optimizer state in checkpoints depends on this order."""

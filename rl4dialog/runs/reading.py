@@ -396,7 +396,7 @@ def _recorded_turn(record: Any) -> Turn:
     numbers = {name: number for number, name in SPEAKERS.items()}
     known = isinstance(record, Mapping) and record.get("speaker") in [*numbers] and isinstance(record.get("text"), str)
     if not known:
-        raise ValueError(f"each turn needs a speaker ({' or '.join(numbers)}) and a text")
+        raise ValueError(f"each turn needs a speaker ({', '.join(numbers)}) and a text")
     reward: Any = record.get("reward", 0.0)  # null in the file if it was not finite
     spoken, call = record.get("spoken", ""), record.get("call")
     return Turn(

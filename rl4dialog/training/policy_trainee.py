@@ -27,7 +27,7 @@ from rl4dialog.core.features import features
 from rl4dialog.core.files import to_plain
 from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.core.registry import import_object
-from rl4dialog.core.run_format import config_of
+from rl4dialog.core.run_format import config_of, why_no_values
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.vectorize import load_env_states
@@ -38,7 +38,7 @@ from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import CONFIG_FILE
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training.building.policy import is_guided, own_policy_args
+from rl4dialog.training.building.policy import is_guided
 from rl4dialog.training.building.rewards import TOTAL
 from rl4dialog.training.callbacks.base import FeatureCallback
 from rl4dialog.training.callbacks.run import ConversationLogCallback, TrackingCallback
@@ -71,12 +71,11 @@ def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
         raise ConfigError(f"{where}: {error}; remove it to use the checkpoint before it") from error
     if not (checkpoint.path / saving.CRITIC_FILE).is_file():
         raise ConfigError(f"{where} has no critic; name the folder of a run with an algorithm that has one")
-    saved, own = config_of(Path(run_folder) / CONFIG_FILE)["alg"]["policy"]["args"], own_policy_args(config)
-    defaults = {"value_range": None, "value_loss": "squared", "critic_reads": "history"}
-    for name, default in defaults.items():
-        theirs, ours = (args.get(name, default) for args in (saved, own))
-        if theirs != (list(ours) if isinstance(ours, tuple) else ours):
-            raise ConfigError(f"{where} was trained with alg.policy.args.{name}: {theirs}; set the same")
+    saved = config_of(Path(run_folder) / CONFIG_FILE)
+    if why := why_no_values(saved):
+        raise ConfigError(f"{where}: {why}; name another run")
+    if (theirs := saved["alg"]["policy"]["args"].get("critic_reads", "history")) != config.critic_reads:
+        raise ConfigError(f"{where} was trained with alg.policy.args.critic_reads: {theirs}; set the same")
     return checkpoint
 
 

@@ -16,7 +16,6 @@ from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError
 
 NLPO = {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"}
-BINS = {"alg__policy__args__value_loss": "cross_entropy", "alg__policy__args__value_range": [0, 1]}
 SAY_MORE = {"id": "three_sentence_summary", "args": {"n": 4}}
 WRONG = [
     ({"alg__args__n_step": 5}, ("'ppo'", "'n_step'", "'n_steps'")),
@@ -64,12 +63,9 @@ WRONG = [
     ({"alg__args__turn_gamma": 1.5}, ("alg.args.turn_gamma", "less than or equal to 1", "1.5")),
     ({"alg__args__value_gae_lambda": -0.5}, ("alg.args.value_gae_lambda", "greater than or equal to 0", "-0.5")),
     ({"alg__args__vf_coef": 0}, ("alg.args.vf_coef is 0", "alg.id: reinforce", "credit: turn", "baseline: none")),
-    ({"alg__policy__args__value_range": [1, 0]}, ("value_range is [1", "begins with the lowest value")),
+    ({"alg__policy__args__value_range": [0, 1]}, ("alg.policy.args.value_range was removed because it showed no",)),
     ({"alg__policy__args__critic": "shared", "alg__policy__args__critic_reads": "secret"}, ("use critic: separate",)),
     ({"alg__policy__args__critic_reads": "all"}, ("alg.policy.args.critic_reads", "'secret'")),
-    ({"alg__policy__args__value_range": [1]}, ("alg.policy.args.value_range",)),
-    ({"alg__policy__args__value_loss": "cross_entropy"}, ("value_loss: cross_entropy needs", "value_range")),
-    (BINS | {"alg__args__huber_delta": 1.0, "alg__kl_div__coeff": 0}, ("alg.args.huber_delta", "value_loss is cross")),
     ({"alg__args__credit": "turns"}, ("alg.args.credit", "did you mean 'turn'")),
     ({"warm_start": {"warmup_ratio": 1.0}}, ("warm_start.warmup_ratio", "1.0")),
     ({"imports": ["./not_there.py"]}, ("not_there.py",)),

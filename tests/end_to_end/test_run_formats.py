@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 import yaml
 from feature_rows import rows_of_features
+from runs import make_config
 
 import rl4dialog
 from rl4dialog.cli import main
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.core.files import write_manifest
 from rl4dialog.core.run_format import FORMAT, KEY
 from rl4dialog.runs.listing import list_runs
+from rl4dialog.training.policy_trainee import find_initial_critic
 
 FOLDERS = Path(__file__).with_name("run_folders")
 NAMES = sorted(path.name.partition(".")[0] for path in FOLDERS.glob("*.tar.xz"))
@@ -95,6 +99,8 @@ def test_a_later_checkpoint_is_never_passed_over_for_an_earlier_one(unpacked, ca
         ("alg", {"gae_horizon": 1.25}, "alg.args.gae_horizon"),
         ("alg", {"baseline": "tether", "n_generations": 2}, "alg.args.baseline: tether"),
         ("policy", {"n_critics": 2}, "alg.policy.args.n_critics"),
+        ("policy", {"value_range": [0.0, 9.0]}, "alg.policy.args.value_range"),
+        ("policy", {"value_loss": "cross_entropy"}, "alg.policy.args.value_loss"),
     ],
 )
 def test_a_run_with_a_setting_that_was_removed_is_evaluated_but_not_trained(of, settings, name, unpacked, capsys):
@@ -112,6 +118,19 @@ def test_a_run_with_a_setting_that_was_removed_is_evaluated_but_not_trained(of, 
     assert main([*own, *place, "--resume"]) == 2 and resume(run.name) == 2 and main([*own, "--dry_run"]) == 2
     refused = f"{name} was removed because it showed no gain (see docs/negative_results.md)"
     assert " ".join(capsys.readouterr().err.split()).count(refused) == 3
+
+
+def test_a_critic_whose_values_had_a_range_has_none(unpacked):
+    run = unpacked("format_2")
+    texts = ["Lets increase numbers"], ["one two"]
+    assert rl4dialog.load_policy(run, checkpoint="last").values(*texts)
+    config = json.loads((run / "config.json").read_text())
+    config["alg"]["policy"]["args"] |= {"value_range": [0.0, 9.0], "value_loss": "cross_entropy"}
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"value_range.*, which was removed, so there are no values"):
+        rl4dialog.load_policy(run, checkpoint="last").values(*texts)
+    with pytest.raises(ConfigError, match=r"critic_from: .*value_range.*, which was removed; name another run"):
+        find_initial_critic(parse_config(make_config(run.parent, alg__policy__args__critic_from=str(run)), "test"))
 
 
 def test_what_an_earlier_version_wrote_and_this_one_cannot_read_names_that_version(unpacked, capsys):

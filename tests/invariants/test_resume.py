@@ -72,10 +72,6 @@ VARIANTS = {
         "alg__args__value_gae_lambda": 1.0,
         "alg__policy__args__critic_lr_factor": 3.0,
         "alg__policy__args__critic_reads": "secret",  # the references
-        "alg__policy__args__value_range": [-5.0, 5.0],
-        "alg__policy__args__value_loss": "cross_entropy",
-        "alg__kl_div__coeff": 0.0,
-        "reward_fn__normalize": "none",
     },
     "each_sample_once": {"env__args__once": True},
     "ema_and_critic_warmup": {

@@ -11,10 +11,8 @@ from stable_baselines3.common.utils import explained_variance
 from rl4dialog.algorithms.on_policy.clipped import ClippedSurrogate
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.core.arguments import NonNegativeInt, Positive
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.losses import ClipRange, bounded_value_loss, value_loss
+from rl4dialog.functional.losses import ClipRange, value_loss
 from rl4dialog.functional.replies import ReplySamples
-from rl4dialog.policies.heads import ValueBounds
 
 
 class PPO(ClippedSurrogate):
@@ -41,16 +39,10 @@ class PPO(ClippedSurrogate):
         self.critic_warmup_iters, self.critic_epochs, self.huber_delta = critic_warmup_iters, critic_epochs, huber_delta
         super().__init__(*args, **kwargs)
 
-    def _setup_model(self) -> None:
-        super()._setup_model()
-        policy: Any = self.policy
-        self._value_bounds: ValueBounds | None = policy.value_bounds
-
     def train(self) -> None:
         """Update policy and critic on the collected rollout."""
         range_vf: Any = self.clip_range_vf
         self._clip_vf: float | None = range_vf and range_vf(self._current_progress_remaining)
-        self._check_targets()
         super().train()
 
     def _end_update(self) -> None:
@@ -82,24 +74,8 @@ class PPO(ClippedSurrogate):
                 self._keep_policy()
                 self.step_guard.step(self.policy, self.max_grad_norm)
 
-    def _check_targets(self) -> None:
-        """Check that the targets of bounded values can be reached."""
-        if (bounds := self._value_bounds) is None:
-            return
-        returns = self.rollout_buffer.returns
-        low, high = float(returns.min()), float(returns.max())
-        slack = 1e-4 * (bounds.high - bounds.low)
-        if low < bounds.low - slack or high > bounds.high + slack:
-            raise ConfigError(
-                f"alg.policy.args.value_range is [{bounds.low:g}, {bounds.high:g}], but the values' targets go from "
-                f"{low:g} to {high:g}; widen it, or set alg.args.value_gae_lambda: 1 if the returns stay within it"
-            )
-
     def _value_loss(self, values: torch.Tensor, batch: ReplySamples) -> torch.Tensor:
         """Error of the values at each agent token. Shape (N,)."""
-        bounds = self._value_bounds
-        if bounds is not None and bounds.loss == "cross_entropy":
-            return bounded_value_loss(bounds.shares(values), bounds.shares(batch.returns))
         return value_loss(values, batch.old_values, batch.returns, self._clip_vf, self.huber_delta)
 
     def _record(self, history: dict[str, list[torch.Tensor]], clip: ClipRange) -> None:

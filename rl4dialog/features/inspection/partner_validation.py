@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +22,7 @@ from scipy import optimize, sparse, stats
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
+from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.files import to_plain, write_json
@@ -30,9 +31,11 @@ from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.data.splits import folded, shuffled
 from rl4dialog.functional.statistics import Estimate, bootstrap_intervals
+from rl4dialog.partners.several import names_of
 from rl4dialog.runs.report.pages import write_page
 from rl4dialog.runs.summary import format_interval, format_number, number_table
 from rl4dialog.training.assembly import Assembly
+from rl4dialog.training.building.conversations import with_settings_of_run
 
 if TYPE_CHECKING:
     from rl4dialog.partners.language_model import LanguageModelPartner
@@ -435,7 +438,7 @@ def validate_partners(
         for name, path in files.items()
     }
     found = compare_partners(sides(people, f"split {split}"), others, logs, seed)
-    for name, partner in _language_models(config):
+    for name, partner in language_models(config):
         own = next((each for each in found if each.name == name or len(found) == 1), None)
         if own is None:
             raise ConfigError(f"the partner {name!r} of the config has no log: --partner {name}=FILE")
@@ -443,13 +446,20 @@ def validate_partners(
     return found
 
 
-def _language_models(config: TextConfig) -> Iterable[tuple[str, LanguageModelPartner]]:
+def language_models(config: TextConfig) -> Iterator[tuple[str, LanguageModelPartner]]:
     """Partners of a config that are language models, by name."""
-    chosen = None if config.env is None else config.env.args.partner
-    for block in [] if chosen is None else chosen.args.get("partners", [{"id": chosen.id, "args": chosen.args}]):
+    if config.env is None or (chosen := config.env.args.partner) is None:
+        return
+    args = config.env.args
+    sizes = {
+        "max_prompt_length": args.max_prompt_length,
+        "max_length": args.max_partner_length or args.max_episode_length,
+    }
+    blocks = chosen.args.get("partners", [{"id": chosen.id, "args": chosen.args}])
+    for name, block in zip(names_of(blocks), blocks, strict=True):
         if block["id"] == "language_model":
-            partner = PartnerRegistry.resolve(block["id"])(**block.get("args", {}))
-            yield block.get("name", block["id"]), partner
+            of_run = with_settings_of_run(ComponentConfig(id=block["id"], args=block.get("args", {})))
+            yield name, PartnerRegistry.resolve(of_run.id)(**{**sizes, **of_run.args})
 
 
 def write_findings(found: Sequence[Found], folder: Path, about: Mapping[str, Any]) -> Path:

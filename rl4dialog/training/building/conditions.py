@@ -63,13 +63,6 @@ CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
          "that are rewards to go"),
         (lambda s: s.only_of_ppo,
          "alg.policy.args.{only_of_ppo} is not supported with alg.id: {alg_id}, only with ppo and nlpo; remove it"),
-        (lambda s: s.huber_delta and s.value_loss == "cross_entropy",
-         "alg.args.huber_delta is for squared errors, but alg.policy.args.value_loss is cross_entropy; remove one"),
-        (lambda s: s.value_range and s.coeff and s.credit != "turn",
-         "alg.policy.args.value_range: with credit: token, values include the KL penalty, which has no limit; set "
-         "alg.args.credit: turn, or alg.kl_div.coeff: 0"),
-        (lambda s: s.value_range and s.normalizes,
-         "alg.policy.args.value_range: {normalizes} changes the range of the rewards; remove one of them"),
         (lambda s: s.critic_reads == "secret" and not s.needs_critic,
          "alg.policy.args.critic_reads has no effect: alg.id: {alg_id} has no critic; remove it"),
         # -- how replies are generated
@@ -337,8 +330,6 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     values |= {"coeff": config.alg.kl_div.coeff, "target_kl_of_penalty": config.alg.kl_div.target_kl}
     if not issubclass(algorithm, PPO):
         values["only_of_ppo"] = next((name for name in OF_PPO if name in own), None)
-    if config.reward_fn.normalize != "none" or config.alg.kl_div.norm_reward:
-        values["normalizes"] = "alg.kl_div.norm_reward" if config.alg.kl_div.norm_reward else "reward_fn.normalize"
     values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}
     if partner := config.env.args.partner:
         values |= {name: partner.args.get(name) for name in ("opening", "snapshot_every", "latest_share")}

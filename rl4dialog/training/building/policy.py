@@ -111,7 +111,7 @@ def build_inference_policy(parts: Assembly, model: PreTrainedModel, **changes: A
     args = {**inference_arguments(config), **unused, "precision": config.precision, **changes}
     args |= {"model": model, "end_of_turn": end_of_turn}
     if args.get("critic") == "none":  # what the run's config says of its critic has no meaning then
-        of_critic = ("value_range", "value_loss", "critic_lr_factor", "critic_reads")
+        of_critic = ("critic_lr_factor", "critic_reads")
         args = {name: value for name, value in args.items() if name not in of_critic}
     built = policy(env.observation_space, env.action_space, lambda _: 0.0, **args)
     set_sampler(built, config)

@@ -75,10 +75,7 @@ class Settings:
     critic_reads: str
     critic_warmup_iters: int
     vf_coef: float
-    huber_delta: float
     only_of_ppo: str
-    value_loss: str
-    value_range: list[float]
     value_rank_states: int
     unmeasured: str
     is_corrected: bool
@@ -91,7 +88,6 @@ class Settings:
     # -- rewards
     coeff: float
     target_kl_of_penalty: float
-    normalizes: str
     pay: str
     weightless_rewards: list[str]
     reward_timeout: float

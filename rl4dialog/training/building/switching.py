@@ -13,7 +13,7 @@ from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import shown
 from rl4dialog.functional.distributed import n_processes
 
-OF_PPO = ("value_range", "value_loss", "critic_lr_factor")
+OF_PPO = ("critic_lr_factor",)
 """Arguments of policies that only PPO and NLPO read."""
 # What an algorithm or a policy lacks if it does not accept the arguments.
 _LACKS = {

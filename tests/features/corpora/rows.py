@@ -90,6 +90,7 @@ def _write_crd3(folder):
         path = folder / "aligned data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
+    return folder
 
 
 POOLS = {

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 from rated import write_lines
@@ -10,6 +11,7 @@ from runs import make_config, write_config
 from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.cli import main
+from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, TOOL, Dialogue, Turn
 from rl4dialog.features.inspection import partner_validation
@@ -18,10 +20,10 @@ from rl4dialog.features.inspection.partner_validation import (
     check_enough,
     classify,
     compare_partners,
+    language_models,
     perplexity_row,
     user_side,
 )
-from rl4dialog.partners.language_model import LanguageModelPartner
 
 AUC = "single utterances (AUC of a classifier)"
 OPENINGS = ["hi there", "hello , can you help me ?", "hey", "good morning"]
@@ -147,7 +149,10 @@ def test_perplexity_is_that_of_the_users_turns(tmp_path):
     tokenizer = make_tokenizer(marker="<EOU>")
     tokenizer.save_pretrained(tmp_path)
     make_gpt2(tokenizer).save_pretrained(tmp_path)
-    partner = LanguageModelPartner(str(tmp_path), max_prompt_length=12, max_length=6)
+    chosen = ComponentConfig(id="language_model", args={"model_name": str(tmp_path)})
+    args = SimpleNamespace(partner=chosen, max_prompt_length=12, max_partner_length=None, max_episode_length=6)
+    ((name, partner),) = language_models(SimpleNamespace(env=SimpleNamespace(args=args)))
+    assert name == "language_model" and partner.side.max_length == 6
     turns = [(PARTNER, "hello"), (AGENT, "hi"), (PARTNER, "bye now")]
     dialogue = Dialogue(0, tuple(Turn(text, speaker) for speaker, text in turns), meta_data={"partner_persona": "me"})
     row = perplexity_row(partner, [dialogue] * 3, 4, 0)

@@ -107,13 +107,14 @@ _HARMLESS = {
         *("concept_end_token", "concept_separator_token", "greeting", "instructions", "keywords", "opening"),
         *("opening_request", "otherwise", "pattern", "prefix", "prompt", "prompt_prefix", "prompt_suffix", "replies"),
         *("prompt_template", "rubric", "rules", "system", "partner_replies", "agent", "partner", "start_words"),
+        "ending",
     ),
     "a name of a column, key, split, metric or version": (
         *("columns", "delimiter", "expected_by", "goals", "key", "label_ix", "meta_data_columns", "meta_key", "name"),
         *("meta_keys", "metric", "outcomes", "parent_column", "persona_key", "ratings", "reply_column", "revision"),
         *("rudeness_column", "score_column", "splits", "log_infos", "config_name", "model", "game", "label_names"),
         *("metric_for_best_model", "length_column_name", "run_name", "project", "outputs", "encoding"),
-        *("player", "expert", "suboptimal", "adversary", "first", "second", "split_by"),
+        *("player", "expert", "suboptimal", "adversary", "first", "second", "split_by", "goal"),
     ),
     "a choice among a few, or a number": (
         *("agg", "apply_avg", "apply_best", "bins", "device", "ensure_compatibility", "op1"),
@@ -126,7 +127,7 @@ _HARMLESS = {
     ),
     "a block, whose names are looked at": (
         *("args", "callback", "compute_args", "credit", "end_when", "generation_kwargs", "guidance", "pools"),
-        *("info_fns", "players"),
+        *("info_fns", "players", "partners"),
         *("callbacks", "metrics", "optimizer_kwargs", "rewards", "settings", "weights", "training_args", "lora"),
         "accelerator_config",
         *("lr_scheduler_kwargs", "optim_args", "optim_target_modules", "activation_checkpointing_kwargs"),

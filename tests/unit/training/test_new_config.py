@@ -79,7 +79,7 @@ def test_a_model_without_chat_template_first_learns_the_replies(tmp_path):
         (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
         config = yaml.safe_load(config_text(table, "config.yml", str(tmp_path / "model")))
         assert config["datapool"]["args"]["format"] == kind and "lora" in config
-        assert config["warm_start"]["keep_best"] and config["warm_start"]["n_epochs"] == (10000 if kind == "eou" else 3)
+        assert config["warm_start"]["keep_best"] and config["warm_start"]["n_epochs"] == (100 if kind == "eou" else 3)
         rewarded = yaml.safe_load(config_text(table, "config.yml", str(tmp_path / "model"), "length_penalty"))
         assert ("warm_start" in rewarded) is (kind == "eou"), "replies are imitated first if they are all there is"
     with pytest.raises(ConfigError, match=r"--model \./none: there is no such folder"):

@@ -60,11 +60,6 @@ def test_run_starts_with_the_critic_of_the_other(folder):
         ({"seed": 1}, ConfigError, "began with another model. A shared critic is only a head"),
         ({"tokenizer__vocab_size": 280}, ConfigError, "was trained with another tokenizer"),
         (
-            {"alg__policy__args__value_range": [0.0, 9.0], "alg__kl_div__coeff": 0},
-            ConfigError,
-            "was trained with alg.policy.args.value_range: None; set the same",
-        ),
-        (
             {"alg__policy__args__critic": "separate", "alg__policy__args__critic_reads": "secret"},
             ConfigError,
             "was trained with alg.policy.args.critic_reads: history; set the same",

@@ -18,7 +18,6 @@ from rl4dialog.training.building.conversations import build_partner, n_weight_co
 # Overrides of the small config.
 TEXT = {}
 TALK = {"env__args__max_turns": 2, "env__args__partner": {"id": "facts"}}
-RANGE = {"alg__policy__args__value_range": [0.0, 1.0]}
 
 
 def built(folder, base, overrides):
@@ -74,9 +73,6 @@ MET = [
     (TEXT, "error", {**args(mask_truncated=True), **env(terminate_on_eos=False)}, "leaves out all replies with"),
     (TEXT, "error", {**RLOO, **policy(critic_from="runs/a")}, "critic_from has no effect: alg.id: rloo"),
     (TEXT, "error", args(critic_warmup_iters=4), "critic_warmup_iters is 4, more than the 2 iterations"),
-    (TEXT, "error", {**RANGE, "alg__kl_div__coeff": 0.1}, "value_range: with credit: token, values include the KL"),
-    (TEXT, "error", {**RANGE, "alg__kl_div__coeff": 0, "reward_fn__normalize": "batch"}, "reward_fn.normalize changes"),
-    (TEXT, "error", {**RANGE, "alg__id": "a2c", "alg__args": {}}, "value_range is not supported with alg.id: a2c"),
     (
         TEXT,
         "error",

@@ -42,11 +42,11 @@ SWITCHES = [
     (
         "ppo",
         {"target_kl": 0.1, "ratio": "sequence"},
-        {"value_range": [0.0, 1.0]},
+        {"critic_lr_factor": 2.0},
         "trpo",
         [
             "alg.args.ratio is left out: trpo has no clipped ratio",
-            "alg.policy.args.value_range is left out: trpo does not read it, only ppo and nlpo do",
+            "alg.policy.args.critic_lr_factor is left out: trpo does not read it, only ppo and nlpo do",
             "alg.args.target_kl is kept, but with trpo every update stays within it",
             "alg.args.learning_rate is kept, but with trpo it is the critic's alone",
         ],
