@@ -4,7 +4,7 @@
 
 Each table (``.csv``, ``.jsonl``) of the folder goes through ``init`` and ``train`` as it is, without an edit or a hint.
 ``--make`` first writes three made-up tables into it (long replies, ten rows, two languages), ``--star`` a fourth, of
-the turns of STAR (a folder of its dialogues). Finished runs are kept, so that a stopped benchmark goes on.
+the turns of STAR (its repository). Finished runs are kept, so that a stopped benchmark goes on.
 
 A run has done harm if the 95 % interval of its paired change on the test lies below 0, with Holm's correction over all
 runs; ``first update`` is the KL by which it moved the policy, as a multiple of ``alg.args.target_kl``.
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from scipy.stats import ttest_1samp
 
 from rl4dialog.functional.statistics import holm
@@ -72,20 +71,19 @@ def made_up() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def star_turns(folder: Path, n: int = 1200) -> list[tuple[str, str]]:
-    """What users of STAR say, and what the clerk answers, from conversations in the order of their file names."""
+    """What users of STAR say, and what the clerk answers before they go on, in the order of the conversations."""
+    from rl4dialog.features.star.reading import read_conversations  # only this table needs the feature
+
     rows: list[tuple[str, str]] = []
-    for path in sorted(folder.rglob("*.json")):
+    for conversation in read_conversations(folder):
         said = ""
-        for event in json.loads(path.read_text(encoding="utf-8")).get("Events", []):
-            is_read = event.get("Action") in ("utter", "pick_suggestion") and event.get("Text")
-            if is_read and event["Agent"] == "User":
-                said = event["Text"]
-            elif is_read and event["Agent"] == "Wizard" and said:
-                rows.append((said, event["Text"]))
+        for event in conversation.events:
+            if event.who == "user":
+                said = event.text
+            elif event.who == "clerk" and said:
+                rows.append((said, event.text))
                 said = ""
-        if len(rows) >= n:
-            return rows[:n]
-    return rows
+    return rows[:n]
 
 
 def write_table(path: Path, rows: list[tuple[str, str]]) -> None:
@@ -114,9 +112,9 @@ def judged(run: Path) -> dict[str, Any]:
     """What a run did to its reward on the test split."""
     read = read_run(run)
     moved = [kl for kl in read.column("train/kept_update_kl") if kl == kl]
-    target = yaml.safe_load((run.parents[1] / "config.yml").read_text(encoding="utf-8"))["alg"]["args"]["target_kl"]
+    target = read.config["alg"]["args"]["target_kl"]
     before, after = before_and_after(read, "test")
-    found: dict[str, Any] = {"causes": [cause.name for cause in causes(read)]}
+    found: dict[str, Any] = {"causes": [cause.name for cause in causes(read, before, after)]}
     if moved:
         found |= {"first_update_of_target": round(moved[0] / target, 3)}
     if before is None:
@@ -136,7 +134,7 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, required=True, help="folder of tables")
     parser.add_argument("--only", nargs="*", help="names of tables, without their ending")
     parser.add_argument("--make", action="store_true", help="write the made-up tables into the folder")
-    parser.add_argument("--star", type=Path, help="folder of STAR's dialogues, for a table of its turns")
+    parser.add_argument("--star", type=Path, help="STAR's repository, for a table of its turns")
     parser.add_argument("--models", nargs="+", default=["builtin/tiny-gpt2"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--output", type=Path, required=True)

@@ -108,10 +108,12 @@ def init(args: Namespace) -> None:
     table = None if data is None else read_table(data.expanduser(), args.prompt, args.reply, args.agent, ask)
     if args.recipe is not None:
         text = recipe_text(args.recipe, output, table, model, args.reward)
+    elif learns_partner:
+        assert table is not None
+        text = partner_text(table, output, model or CHAT_MODEL, args.goal, args.people)
     else:
         assert table is not None
-        by_side = partner_text(table, output, model or CHAT_MODEL, args.goal, args.people) if learns_partner else None
-        text = by_side or config_text(table, output, model or CHAT_MODEL, args.reward)
+        text = config_text(table, output, model or CHAT_MODEL, args.reward)
     write_config(args.output, text, args.overwrite)
     if table is None:
         print(f"{args.output} is written, with the recipe's own data; --data replaces it.")

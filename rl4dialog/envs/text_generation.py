@@ -339,7 +339,8 @@ class TextGenEnv(gym.Env):
             return 0.0, False, False, {"sample_id": self.sample.id, "utterance_over": True}
         if self._partners_side is not None:
             reply = self.conversation.heard(reply)
-        repeats = bool(reply.text) and reply.text in self.conversation.said_by_partner
+        is_learned = self._partners_side is not None and self._partners_side.is_learned
+        repeats = is_learned and bool(reply.text) and reply.text in self.conversation.said_by_partner
         previous, current, action, ended = self._pending
         self._pending = None
         self.state = current  # the last one of a conversation, from which a truncated one is bootstrapped
@@ -361,7 +362,7 @@ class TextGenEnv(gym.Env):
         }
         if self._several is not None:
             info["partner"] = conversation.partner_name
-        if self._partners_side is not None and self._partners_side.is_learned:
+        if is_learned:
             info["partner_repeats"] = repeats
         if self._shares_dialogues:
             info["dialogue"] = dialogue

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rl4dialog.core.types import MIN_SAMPLES
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.functional.statistics import Interval
-from rl4dialog.runs.reading import Run, number
-from rl4dialog.runs.report.metrics import before_and_after, difference_estimates, ranking_key
+from rl4dialog.runs.reading import Predictions, Run, number
+from rl4dialog.runs.report.metrics import difference_estimates, ranking_key
 
 ERRORS = 2.0
 """Standard errors from which on a change counts."""
@@ -141,12 +141,11 @@ _RATES = ("alg.args.learning_rate", "alg.args.learning_rate.start")
 _ALL: Sequence[Callable[[Evidence], Cause | None]] = (_saturated, _memorised, _out_of_hand, _few_samples, _noise)
 
 
-def evidence(run: Run) -> Evidence | None:
-    """Evidence of a run with rollouts; ``None`` if there is too little to judge."""
+def evidence(run: Run, before: Predictions | None, after: Predictions | None) -> Evidence | None:
+    """Evidence of a run with rollouts, evaluated on the test split; ``None`` if there is too little to judge."""
     rewards, n_episodes = (np.array(run.column(f"rollout/{key}")) for key in ("task_reward", "n_episodes"))
     if len(rewards) < 3 or not np.isfinite([*rewards, *n_episodes]).all() or not n_episodes.all():
         return None
-    before, after = before_and_after(run, "test")
     scores = {} if before is None else before.scores
     trained = ranking_key(scores)
     changes = {} if before is None or after is None else difference_estimates(before, after)
@@ -163,9 +162,12 @@ def evidence(run: Run) -> Evidence | None:
     )
 
 
-def causes(run: Run) -> list[Cause]:
-    """Causes that the logs of a run show, most fundamental first; none if its reward on the test split has risen."""
-    seen = evidence(run)
+def causes(run: Run, before: Predictions | None, after: Predictions | None) -> list[Cause]:
+    """Causes that the logs of a run show, most fundamental first; none if its reward on the test split has risen.
+
+    ``before`` and ``after`` are the first and the last evaluation of this split.
+    """
+    seen = evidence(run, before, after)
     if seen is None or (seen.interval is not None and seen.interval.low > 0):
         return []
     return [found for rule in _ALL if (found := rule(seen)) is not None]

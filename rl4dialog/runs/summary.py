@@ -21,7 +21,7 @@ from rl4dialog.core.types import AGENT, MIN_SAMPLES, SPEAKERS, Dialogue, Turn
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.causes import Cause, causes
 from rl4dialog.runs.reading import ending, read_run
-from rl4dialog.runs.report.metrics import REWARD_KEY, MetricChange, changes_on_test, ranking_key
+from rl4dialog.runs.report.metrics import REWARD_KEY, MetricChange, before_and_after, changes_on_test, ranking_key
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _WIDTH_FOR_GROUPS = 100  # characters, for names of metrics with their group
@@ -66,7 +66,8 @@ def print_summary(
     keys = [*after, *(key for key in before if key not in after)]
     shown = [key for key in keys if is_headline(key)]
     run = read_run(run_path) if Path(run_path).is_dir() else None
-    n_samples, changes = changes_on_test(run) if run is not None else (0, [])
+    on_test = before_and_after(run, "test") if run is not None else (None, None)
+    n_samples, changes = changes_on_test(run, *on_test) if run is not None else (0, [])
     intervals = {each.key: each.difference.interval for each in changes if each.difference is not None}
     if keys:
         title = f"Test metrics of {n_samples:,} samples" if n_samples else "Test metrics"
@@ -78,7 +79,7 @@ def print_summary(
         elif 0 < n_samples < MIN_SAMPLES:
             console.print(Text(f"Changes have no interval: that takes at least {MIN_SAMPLES} samples", style="dim"))
         if run is not None and all(each.effect != "better" for each in headlines):
-            _print_causes(console, causes(run), bool(sentence))
+            _print_causes(console, causes(run, *on_test), bool(sentence))
     else:
         console.print("Nothing was measured: the config has no train_evaluation.metrics and no reward_fn.")
     if len(shown) < len(keys):

@@ -22,7 +22,6 @@ from scipy import optimize, sparse, stats
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
-from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.files import to_plain, write_json
@@ -35,7 +34,7 @@ from rl4dialog.partners.several import names_of
 from rl4dialog.runs.report.pages import write_page
 from rl4dialog.runs.summary import format_interval, format_number, number_table
 from rl4dialog.training.assembly import Assembly
-from rl4dialog.training.building.conversations import with_settings_of_run
+from rl4dialog.training.building.conversations import members_of, with_settings_of_run
 
 if TYPE_CHECKING:
     from rl4dialog.partners.language_model import LanguageModelPartner
@@ -208,7 +207,7 @@ def compare_partners(
     found = []
     for each, sides in partners.items():
         rows = [
-            _row(measure, measures[measure], tables[id(people)], tables[id(others)], tables[id(sides)], sides, people)
+            _row(measure, measures[measure], tables[id(people)], tables[id(others)], tables[id(sides)], sides)
             for measure in measures
         ]
         ceiling = max((other.auc.value for key, other in read.items() if key != each), default=1.0)
@@ -229,9 +228,7 @@ def _table(sides: Sequence[UserSide], measures: Mapping[str, Measure]) -> _Table
     return {name: np.array([math.nan if each is None else each for each in row]) for name, row in numbers.items()}
 
 
-def _row(
-    name: str, measure: Measure, people: _Table, others: _Table, own: _Table, sides: Sequence[UserSide], all_people: Any
-) -> Row:
+def _row(name: str, measure: Measure, people: _Table, others: _Table, own: _Table, sides: Sequence[UserSide]) -> Row:
     columns = [table[name][~np.isnan(table[name])] for table in (people, others, own)]
     if not len(columns[0]):
         return Row(name, problem="the conversations of people have no goals")
@@ -455,10 +452,10 @@ def language_models(config: TextConfig) -> Iterator[tuple[str, LanguageModelPart
         "max_prompt_length": args.max_prompt_length,
         "max_length": args.max_partner_length or args.max_episode_length,
     }
-    blocks = chosen.args.get("partners", [{"id": chosen.id, "args": chosen.args}])
-    for name, block in zip(names_of(blocks), blocks, strict=True):
-        if block["id"] == "language_model":
-            of_run = with_settings_of_run(ComponentConfig(id=block["id"], args=block.get("args", {})))
+    names = names_of(chosen.args.get("partners", [{"id": chosen.id}]))
+    for name, (member, _) in zip(names, members_of(chosen), strict=True):
+        if member.id == "language_model":
+            of_run = with_settings_of_run(member)
             yield name, PartnerRegistry.resolve(of_run.id)(**{**sizes, **of_run.args})
 
 

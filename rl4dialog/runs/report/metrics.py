@@ -232,9 +232,8 @@ def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predicti
     return run.predictions(split, epochs[0]), run.predictions(split, epochs[-1]) if len(epochs) > 1 else None
 
 
-def changes_on_test(run: Run) -> tuple[int, list[MetricChange]]:
+def changes_on_test(run: Run, before: Predictions | None, after: Predictions | None) -> tuple[int, list[MetricChange]]:
     """The number of test samples with replies before and after, and the changes of metrics."""
-    before, after = before_and_after(run, "test")
     if before is None or after is None:
         return 0, []
     return len(pair(before, after)[0]), metric_changes(run, "test", before, after)

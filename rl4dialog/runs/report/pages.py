@@ -36,6 +36,7 @@ from rl4dialog.runs.report.curves import (
 from rl4dialog.runs.report.figures import COLORS, histogram, line_chart, stacked_chart
 from rl4dialog.runs.report.metrics import (
     REWARD_KEY,
+    MetricChange,
     before_and_after,
     direction,
     metric_changes,
@@ -222,19 +223,38 @@ def write_report_or_warn(run_path: str | Path) -> None:
         _logger.warning(f"{NOT_WRITTEN} (%s: %s); to retry: rl4dialog report %s", type(error).__name__, error, run_path)
 
 
-def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> dict[str, Any]:
-    """What the template of a run shows, by the names of its variables; ``labels`` name its two evaluations."""
-    # The split that shows the effect of training: ``test``, unless only another one was evaluated twice.
+class Measured(NamedTuple):
+    """What training changed on a split: its first and last evaluation, and the metrics, headlines first."""
+
+    split: str
+    found: tuple[Predictions | None, Predictions | None]
+    before: Predictions | None  # of the samples that both have, if there are two
+    after: Predictions | None
+    repeats: dict[str, str]
+    headlines: list[MetricChange]
+    changes: list[MetricChange]
+
+
+def measured(run: Run) -> Measured:
+    """Measure the split that shows the effect of training: ``test``, unless only another one was evaluated twice."""
     splits = [split for split in ("test", "val", *sorted(run.metrics)) if run.epochs(split)]
     split = next((split for split in splits if len(run.epochs(split)) > 1), splits[0] if splits else "test")
-    epochs = run.epochs(split)
     found = before, after = before_and_after(run, split)
     if before is not None and after is not None:
         before, after = pair(before, after)
-    shown = [each for each in (before, after) if each is not None]
-    repeats, of = repeated_keys(shown), what_they_are(shown)
+    repeats = repeated_keys([each for each in (before, after) if each is not None])
     changes = metric_changes(run, split, *found, repeats)
     headlines = headlines_of(changes)
+    others = [each for each in changes if each not in headlines]
+    return Measured(split, found, before, after, repeats, headlines, [*headlines, *others])
+
+
+def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> dict[str, Any]:
+    """What the template of a run shows, by the names of its variables; ``labels`` name its two evaluations."""
+    split, found, before, after, repeats, headlines, changes = measured(run)
+    epochs, on_test = run.epochs(split), found if split == "test" else before_and_after(run, "test")
+    shown = [each for each in (before, after) if each is not None]
+    of = what_they_are(shown)
     drawn = panels([run])
     evaluations, curves = _evaluation_pictures(run, repeats, [c.key for c in headlines]), _curve_pictures(run, drawn)
     n_first = 2 - len(evaluations[:1])  # curves beside the first evaluation
@@ -247,7 +267,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         run=run,
         subtitle=subtitle(run, state),
         verdict=verdict(headlines, f"{len(after or ()):,} {split} {'prompts' if of == 'replies' else of}"),
-        causes=[] if any(each.effect == "better" for each in headlines) else causes(run),
+        causes=[] if any(each.effect == "better" for each in headlines) else causes(run, *on_test),
         first_pictures=[*evaluations[:1], *curves[:n_first]],
         facts=facts(run),
         warnings=run_warnings(run),
@@ -260,7 +280,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         beside={name: scores for name, scores in beside.items() if scores.keys() & {each.key for each in changes}},
         has_players=bool(run.players) and split == "test",
         changes=headlines[:_N_SHOWN],
-        other_changes=[*headlines[_N_SHOWN:], *(each for each in changes if each not in headlines)],
+        other_changes=changes[len(headlines[:_N_SHOWN]) :],
         curves=curves[n_first:],
         evaluations=evaluations[1:],
         distributions=_distributions(before, after, of, repeats),

@@ -12,8 +12,7 @@ from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.comparison import compare
 from rl4dialog.runs.report.metrics import MetricChange
-from rl4dialog.runs.report.pages import run_content
-from rl4dialog.runs.run_folder import run_state
+from rl4dialog.runs.report.pages import measured
 
 _NUMBERS = ("before", "after", "difference")
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -25,10 +24,8 @@ def metric_rows(runs: Sequence[str | Path]) -> tuple[str, Rows]:
     if len(runs) > 1:
         found = compare(runs)
         return found.split, {metric.key: metric.groups for metric in found.shared}
-    run = read_run(runs[0])
-    content = run_content(run, run_state(run.path))
-    changes = [*content["changes"], *content["other_changes"]]
-    return content["split"], {change.key: [change] for change in changes}
+    one = measured(read_run(runs[0]))
+    return one.split, {change.key: [change] for change in one.changes}
 
 
 def write_csv(path: Path, split: str, rows: Rows) -> Path:

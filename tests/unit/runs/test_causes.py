@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from run_files import prediction, write_json, write_lines, write_run
 
-from rl4dialog.runs.causes import causes
+from rl4dialog.runs import causes as found_causes
 from rl4dialog.runs.reading import read_run
+from rl4dialog.runs.report.metrics import before_and_after
 
 RISING, FLAT = np.linspace(0.3, 0.5, 9), np.array([0.3, 0.33, 0.27, 0.31, 0.29, 0.32, 0.28, 0.3, 0.31])
 ALG = {"args": {"learning_rate": 0.0003, "n_steps": 64, "target_kl": 0.05}, "kl_div": {"target_kl": 0.2}}
@@ -29,6 +30,10 @@ def run_of(folder, *, rewards, spread, before, gain, n_test, kl, update_kl, **co
         replies = [prediction(i, "reply", reward=float(score)) for i, score in enumerate(scores)]
         write_json(folder / f"epoch_{epoch}_test_split_predictions.json", replies)
     return read_run(folder)
+
+
+def causes(run):
+    return found_causes.causes(run, *before_and_after(run, "test"))
 
 
 CASES = {
