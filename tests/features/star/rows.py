@@ -18,5 +18,4 @@ def _with_stand_in(config, folder):
 
 
 SMALLER_CONFIGS = [_with_stand_in]
-CONVERSATION_REWARDS = ["right_star_call"]
 HARMLESS_ARGUMENTS = ["groups", "tasks"]
