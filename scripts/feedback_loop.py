@@ -42,11 +42,11 @@ from rl4dialog.features.feedback.improvement import (
     write_files,
 )
 from rl4dialog.features.feedback.queue_selection import STRATEGIES
+from rl4dialog.features.feedback.report import KL
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.inference.loading import read_run_config
 from rl4dialog.runs.reading import Predictions, pair, read_run
 from rl4dialog.runs.report.metrics import sample_estimate
-from rl4dialog.runs.report.pages import KL
 from rl4dialog.scores.reward_models import KEY, load_reward_model
 from rl4dialog.training.own_process import run_command
 

@@ -12,6 +12,7 @@ from rl4dialog import cli
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversational import Conversational
 from rl4dialog.data.conversations.pool import LoggedConversations
+from rl4dialog.runs.report.pages import write_report
 from rl4dialog.text.tokenizer import tokenizer_hash
 
 N = 9  # more than the samples of the split
@@ -132,8 +133,7 @@ def test_players_stand_beside_the_model(run, tmp_path, capsys):
     assert best["reward"] == pytest.approx(best["conversation/return"])
     assert best["conversation/return"] == pytest.approx(1 - 0.05 * best["conversation/turns"])
     assert "references" not in output and "careless" in output
-    assert cli.main(["report", str(run)]) == 0
-    page = (run / "report.html").read_text(encoding="utf-8", errors="replace")
+    page = write_report(run).read_text(encoding="utf-8", errors="replace")
     assert "<th>careless</th>" in page
     assert f'data-name="information_gain">{best["conversation/turns"]:.3f}' in page
 
