@@ -13,7 +13,7 @@ from runs import lines
 from rl4dialog import cli
 from rl4dialog.commands.parser import COMMANDS
 
-SMALLER = {"small_talk": {"n_train": 40, "n_val": 6, "n_test": 6}, "persona_chat": {"max_size": 40}}
+SMALLER = {"small_talk": {"n_train": 40, "n_val": 6, "n_test": 6}}
 
 
 @pytest.fixture
@@ -69,16 +69,6 @@ def test_classifier_of_words_tells_happy_replies(at_root):
     texts = ["i love your garden, i am so happy.", "when does the train leave?"]
     glad, plain = happy([""] * 2, texts, [[]] * 2, [True] * 2)
     assert glad > 0.9 and plain < 0.5
-
-
-def test_persona_is_spoken_of(at_root):
-    module = runpy.run_path(str(EXAMPLES / "persona.py"))
-    module["write_dialogues"]("runs/persona_data", n_dialogues=20)
-    run_command_of_page("persona", *smaller("persona_chat", generations=4))
-    assert len(rollouts("persona")) == 1
-    persona = {"persona": ["i love chess.", "i have a parrot."]}
-    assert module["speaks_of_persona"]("", "i love my parrot", [], persona) == 1.0
-    assert module["speaks_of_persona"]("", "parrot food", [], persona) == 0.5
 
 
 def test_adapters_are_trained_on_a_chat_model(at_root):

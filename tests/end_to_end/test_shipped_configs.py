@@ -22,7 +22,6 @@ FEW_SAMPLES = {
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},
-    "get_acquainted": {"n_train": 24, "n_val": 6, "n_test": 6},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},

@@ -19,7 +19,7 @@ CLOCK = (
 )
 MIXED = [{"id": "openers", "share": 0.5}, {"id": "small_talk", "args": {"n_train": 5}, "share": 0.5}]
 GENERATED = (
-    *("small_talk", "get_acquainted", "guess_what", "table_booking"),
+    *("small_talk", "guess_what", "table_booking"),
     *rows_of_features("GENERATED_POOLS"),
 )
 WITHOUT_FILES = {

@@ -158,7 +158,6 @@ datapool conversational: turns=al held_out_share=0.5
 datapool daily_dialog: context_size=2.0 format=eos max_size=true
 datapool dummy_pool: n_samples=0
 datapool jsonl: path=3
-datapool persona_chat: persona_side=slef
 datapool random_numbers: largest=0
 datapool small_talk: n_val=-1
 callback early_stopping: patience=0

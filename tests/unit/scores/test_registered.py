@@ -55,7 +55,6 @@ KEYS = {
     "learned_reward": {"semantic/learned_automodel_metric"},
     "length": {"length/words"},
     "meteor": {"lexical/meteor_exact_stem"},
-    "persona_consistency": {"consistency/persona", "consistency/persona_contradiction"},
     "reply_perplexity": {"fluency_metrics/reply_perplexity"},
     "reward": {"reward/rouge"},
     "rouge": {f"lexical/rouge_{name}" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
@@ -81,8 +80,7 @@ DIALOGUE_KEYS = {
         )
     },
     "conversation_reward_model": {"conversation/reward_model"},
-    "persona_consistency": KEYS["persona_consistency"],
-    "persona_ranking": {f"persona_ranking/{name}" for name in ("p@1", "p@5", "r@5", "r@10", "mrr", "potential")},
+    **rows_of_features("DIALOGUE_METRIC_KEYS"),
 }
 WALK = {"start": "a", "edges": {"a": ["cat"], "cat": []}, "goal": "cat", "max_steps": 3}
 
@@ -97,8 +95,6 @@ def args(request, tmp_path):
 
     def of(id):
         get = request.getfixturevalue
-        if id == "persona_consistency":
-            return {"model_name": get("save_classifier")(["entailment", "neutral", "contradiction"])}
         if id == "hf_evaluate":
             features = 'datasets.Features({"predictions": text})'
             return {"name": get("save_metric")(features, "predictions", 'return {"n": len(predictions)}')}
@@ -118,10 +114,6 @@ def args(request, tmp_path):
             "meteor": lambda: {"synonyms": False},
             "metric": lambda: {"id": "length"},
             "nlp_reward": lambda: of("intent_accuracy"),
-            "persona_ranking": lambda: {
-                "personas": lambda key: [("a cat",), ("hi", "a b"), ("x",)],
-                "n_distractors": 2,
-            },
             "regex": lambda: {"pattern": "cat"},
             "reply_perplexity": lambda: {"model_name": save_judge(tmp_path / "model"), "batch_size": 256},
             "reward": lambda: {"id": "rouge"},
@@ -217,7 +209,7 @@ OTHERS = (
 JUDGE = ("judge", *rows_of_features("JUDGES"))  # asks a model or a person, see test_judge.py
 OF_CONVERSATIONS = (
     *rows_of_features("CONVERSATION_REWARDS"),
-    *("conversation_reward_model", "outcome", "partner", "persona_ranking"),
+    *("conversation_reward_model", "outcome", "partner"),
 )
 DEPENDS_ON_THE_OTHERS = rows_of_features("DEPENDS_ON_THE_OTHERS")
 PAYS_BEFORE_THE_END = rows_of_features("PAYS_BEFORE_THE_END")

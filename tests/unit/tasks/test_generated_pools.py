@@ -10,7 +10,6 @@ from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import ConfigError, DataError
 
 SIZES = {
-    "get_acquainted": [3000, 300, 300],
     "guess_what": [5000, 500, 500],
     "small_talk": [2000, 250, 250],  # dialogues
     "table_booking": [5000, 100, 200],
@@ -78,7 +77,7 @@ def test_formats_have_their_markup(id):
         pool(id, format="chat_template")
 
 
-@pytest.mark.parametrize("id", ["get_acquainted", "guess_what", "table_booking", *rows_of_features("WITH_PLAYERS")])
+@pytest.mark.parametrize("id", ["guess_what", "table_booking", *rows_of_features("WITH_PLAYERS")])
 def test_players_follow_their_seed_and_can_be_sent_to_workers(id):
     found = pool(id, "test")
     meta_data = found[0][0].meta_data
@@ -106,7 +105,6 @@ def test_unknown_split_is_an_error(id):
         *((id, {name: value}) for id in POOLS for name, value in (("n_train", -1), ("n_val", 2.5), ("n_test", True))),
         *((id, {"n_trains": 3}) for id in POOLS),
         *((id, {"n_train": 0}) for id in POOLS if id != "small_talk"),
-        ("get_acquainted", {"n_turns": 0}),
         ("guess_what", {"consistent_share": float("nan")}),
         *rows_of_features("WRONG_POOL_ARGUMENTS"),
     ],

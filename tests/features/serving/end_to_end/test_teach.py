@@ -9,6 +9,7 @@ from runs import make_config, module_run
 from safetensors.torch import load_file
 
 from rl4dialog import cli, load_policy
+from rl4dialog.core.features import features
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.features.serving.teaching import build_teaching
@@ -30,6 +31,7 @@ GOALS = {
 }
 GOALS["env"]["args"]["partner"] = {"id": "facts"}
 
+pytestmark = pytest.mark.skipif("dialogue_acts" not in features(), reason="follows goals of the feature dialogue_acts")
 
 run = module_run(lambda folder: GOALS)
 
