@@ -22,9 +22,18 @@ from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.data.judged_texts import N_WORDS_OF_WORSE, RATING, JudgedTexts, is_comparison, judged_texts, meta_data_of
 from rl4dialog.data.pool import SPLITS, Data, TextGenPool
 from rl4dialog.features.feedback.config import RewardModelConfig
+from rl4dialog.features.feedback.judged_texts import (
+    N_WORDS_OF_WORSE,
+    RATING,
+    JudgedTexts,
+    is_comparison,
+    judged,
+    judged_texts,
+    meta_data_of,
+    without_judgements,
+)
 from rl4dialog.functional.statistics import spearman
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.saving import load_language_model_weights, weights_hash
@@ -300,8 +309,7 @@ def build_judgements(config: RewardModelConfig) -> tuple[Data, PreTrainedTokeniz
     """All splits as judged texts that differ where they are compared, the tokenizer, and the maximum length."""
     pool = config.datapool
     pools: dict[str, TextGenPool] = {
-        split: build_pool(pool.id, {**pool.args, "split": split}).judged()  # type: ignore[attr-defined]
-        for split in SPLITS
+        split: judged(build_pool(pool.id, {**pool.args, "split": split})) for split in SPLITS
     }
     data = Data(pools, None)
     tokenizer = build_reward_model_tokenizer(config, data)
@@ -353,7 +361,7 @@ def loss_of(config: RewardModelConfig, data: Data) -> RewardModelLoss:
 
 def check_reward_model(config: RewardModelConfig) -> None:
     """Check the datapool and the training arguments, and that model and tokenizer fit."""
-    check_pool(config.datapool, for_reward_model=True)
+    check_pool(config.datapool, why_not=without_judgements)
     names = {"alg.model_name": config.alg.model_name, "tokenizer.model_name": config.tokenizer.model_name}
     for key, name in names.items():
         if has_random_weights(name) and name not in _BUILT_IN:

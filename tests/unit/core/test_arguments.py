@@ -153,7 +153,6 @@ metric reply_perplexity: splits=[]
 metric self_bleu: max_ngram_order=0
 metric learned_reward: output=logits
 metric meteor: synonyms=off
-datapool rated_dialogues: ratings=[]
 datapool conversational: turns=al held_out_share=0.5
 datapool daily_dialog: context_size=2.0 format=eos max_size=true
 datapool dummy_pool: n_samples=0
