@@ -148,7 +148,6 @@ reward function regex: pattern=3
 reward function composite: rewards={}
 metric causal_perplexity: stride=0 model_type=t5
 metric diversity: window_size="100"
-metric rouge_l_max: length_limit_type=letters length_limit=-1 alpha=2
 metric reply_perplexity: splits=[]
 metric self_bleu: max_ngram_order=0
 metric learned_reward: output=logits
