@@ -45,7 +45,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["rl4dialog", "rl4dialog.*"]),
     package_data={
-        "": ["*.yaml", "*.txt", "*.css", "*.js"],
+        "": ["*.yaml", "*.txt", "*.css", "*.js", "*.html"],
         "rl4dialog.runs.report": ["templates/*"],
     },
     install_requires=[

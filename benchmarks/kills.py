@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.soak import run_config
-from rl4dialog.runs.identity import Finding, compare_runs
+from rl4dialog.features.experiments.identity import Finding, compare_runs
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 
 _PRELOADED = ["rl4dialog.training.trainer", "rl4dialog.algorithms.on_policy.ppo", "rl4dialog.policies.causal"]

@@ -29,7 +29,6 @@ from rl4dialog.core.feedback import QueuedReplies, append_feedback, read_pairs, 
 from rl4dialog.core.files import write_json
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.ratings import judged_dialogue
-from rl4dialog.data.small_talk.pool import BEST_N_WORDS, PER_WORD, QUESTION, SimulatedPerson, utility
 from rl4dialog.features.feedback.improvement import (
     COMPARISON,
     POLICY,
@@ -42,11 +41,12 @@ from rl4dialog.features.feedback.improvement import (
     write_files,
 )
 from rl4dialog.features.feedback.queue_selection import STRATEGIES
+from rl4dialog.features.feedback.report import KL
+from rl4dialog.features.feedback.simulated_person import BEST_N_WORDS, PER_WORD, QUESTION, SimulatedPerson, utility
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.inference.loading import read_run_config
 from rl4dialog.runs.reading import Predictions, pair, read_run
 from rl4dialog.runs.report.metrics import sample_estimate
-from rl4dialog.runs.report.pages import KL
 from rl4dialog.scores.reward_models import KEY, load_reward_model
 from rl4dialog.training.own_process import run_command
 

@@ -52,8 +52,8 @@ def _example(match: re.Match[str]) -> str:
 
 def _features(match: re.Match[str]) -> str:
     """The two storeys as a drawing, and a table of the features."""
-    named = {name: "".join(f" → {need}" for need in each.needs) for name, each in features().items()}
-    upper = textwrap.wrap("    ".join(f"{name}{needs}" for name, needs in named.items()), 100, break_on_hyphens=False)
+    named = [" → ".join(filter(None, (name, ", ".join(each.needs)))) for name, each in features().items()]
+    upper = textwrap.wrap("    ".join(named), 100, break_on_hyphens=False)
     packages = sorted(file.parent.name for file in (ROOT / "rl4dialog").glob("*/__init__.py"))
     lower = [f"{name}/" for name in packages if name != "features"]
     rule = "─" * 110

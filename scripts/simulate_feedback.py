@@ -16,7 +16,7 @@ import script
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import append_feedback, read_pairs
-from rl4dialog.data.small_talk.pool import N_DIALOGUES, SimulatedPerson, small_talk_feedback, utility
+from rl4dialog.features.feedback.simulated_person import N_DIALOGUES, SimulatedPerson, small_talk_feedback, utility
 
 
 def main() -> None:

@@ -7,10 +7,6 @@ from feature_rows import rows_of_features
 from runs import write_dialogues
 from stand_in_data import write_original
 
-PERSONAS = (
-    "1 your persona: i like tea .\n2 partner's persona: i have a cat .\n3 hello !\thi , how are you ?\n"
-    "4 fine .\tgood .\t\thi .|bye .|good .\n1 your persona: i run .\n2 __SILENCE__\thello .\n3 hi .\tbye .\n"
-)
 ROWS = [
     {"prompt": "hello", "reference": "hi", "weight": 2, "n": {"m": ["a"]}},
     {"prompt": "tea , or not ?", "reference": ["yes .", "no ."], "weight": 0.5, "n": {"m": []}},
@@ -75,12 +71,6 @@ WEIGHTED = {"columns": {"weight": "weight"}}
 # Id and arguments of a datapool, and what writes its files.
 POOLS = {
     "daily_dialog": ("daily_dialog", {"context_size": 2}, write_dialogues),
-    "persona_chat": (
-        "persona_chat",
-        {},
-        lambda f: _write(f, _each_split("_self_original.txt", PERSONAS) | {"valid_self_original.txt": PERSONAS}),
-    ),
-    "persona_pairs": ("persona_pairs", {"order": "sequence"}, _original("persona_pairs")),
     "jsonl": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".jsonl", _lines(ROWS)))),
     "json": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".json", json.dumps(ROWS)))),
     "gzip": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".jsonl.gz", gzip.compress(_lines(ROWS).encode())))),

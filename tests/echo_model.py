@@ -7,8 +7,7 @@ from typing import Any
 
 from rl4dialog.core.errors import ModelError, RewardError
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.policies.answering import PartialReply
-from rl4dialog.policies.generation import TokenDetails
+from rl4dialog.features.serving.replies import PartialReply, TokenDetails
 from rl4dialog.scores.scoring import ReplyScores
 
 

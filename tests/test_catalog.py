@@ -84,14 +84,7 @@ def test_arguments_without_effect_are_declared_and_documented() -> None:
         for argument, reason in getattr(component, "no_effect", {}).items():
             declared[name, id, argument] = reason
     assert declared == documented
-    assert {id for _, id, _ in declared} == {"rouge_l_max", *rows_of_features("NO_EFFECT")}
-
-
-def test_arguments_without_effect_are_told_with_the_reason() -> None:
-    for registry in (catalog.MetricRegistry, catalog.RewardFunctionRegistry):
-        assert list(registry.without_effect("rouge_l_max", {"max_n": 4, "alpha": 0.5})) == [
-            f"{registry.kind} 'rouge_l_max': max_n has no effect: used by py-rouge for other scores"
-        ]
+    assert {id for _, id, _ in declared} == {*rows_of_features("NO_EFFECT")}
 
 
 @pytest.mark.parametrize("name", ["DataPoolRegistry", "CallbackRegistry"])

@@ -1,4 +1,4 @@
-"""Commands that show or compute results, such as ``report``, ``evaluate`` and ``simulate``."""
+"""Commands that show or compute results, such as ``runs``, ``evaluate`` and ``simulate``."""
 
 from __future__ import annotations
 
@@ -34,29 +34,6 @@ def runs(args: Namespace) -> None:
     from rl4dialog.runs.listing import list_runs, print_runs
 
     print_runs(list_runs(args.folder.expanduser()), args.metrics)
-
-
-@command(
-    option("runs", "run folder; several are compared with each other", nargs="+", metavar="RUN"),
-    option("--output", "output file (default: report.html in the run folder, or comparison.html)", metavar="FILE"),
-    option("--csv", "also write the metrics as CSV", type=Path, metavar="FILE"),
-    option("--latex", "also write the metrics as a LaTeX table", type=Path, metavar="FILE"),
-)
-def report(args: Namespace) -> None:
-    from rl4dialog.runs.report.comparison import write_comparison
-    from rl4dialog.runs.report.pages import write_report
-
-    if len(args.runs) == 1:
-        print(write_report(args.runs[0], args.output))
-    else:
-        print(write_comparison(args.runs, args.output or "comparison.html"))
-    if args.csv or args.latex:
-        from rl4dialog.runs.report.tables import metric_rows, write_csv, write_latex
-
-        found = metric_rows(args.runs)
-        for path, write in ((args.csv, write_csv), (args.latex, write_latex)):
-            if path is not None:
-                print(write(path.expanduser(), *found))
 
 
 @command(

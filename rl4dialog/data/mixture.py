@@ -11,10 +11,9 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from rl4dialog.core.arguments import Count, Positive
-from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.data.dialogue_format import RenderChat
-from rl4dialog.data.judged_texts import JudgedTexts
 from rl4dialog.data.pool import TextGenPool, check_split
 from rl4dialog.data.splits import shuffled
 
@@ -68,8 +67,8 @@ class Mixture(TextGenPool):
         size: int | None = None,
         seed: int = 0,
     ) -> None:
-        self._pools, self._shares, self._size, self._seed = dict(pools), shares, size, seed
-        rows = self._mixed([list(_named(name, pool)) for name, pool in pools.items()])
+        self.pools, self._shares, self._size, self._seed = dict(pools), shares, size, seed
+        rows = self.mixed([list(named_samples(name, pool)) for name, pool in pools.items()])
         super().__init__([sample for sample, _ in rows], [weight for _, weight in rows])
         first = next(iter(pools.values()))
         self.end_of_turn, self.dialogue_format = first.end_of_turn, first.dialogue_format
@@ -116,31 +115,13 @@ class Mixture(TextGenPool):
     def prompted_conversations(self) -> Iterator[Dialogue]:
         yield from self._all(TextGenPool.prompted_conversations.__name__)
 
-    def judged(self) -> JudgedTexts:
-        """Return the judgements of all pools by share, for a reward model."""
-        judged: dict[str, JudgedTexts] = {name: pool.judged() for name, pool in self._pools.items()}  # type: ignore[attr-defined]
-        first = next(iter(judged.values()))
-        for key in ("unit", "context_size"):
-            if len(values := {getattr(pool, key): None for pool in judged.values()}) > 1:
-                different = " and ".join(map(repr, values))
-                raise ConfigError(
-                    f"datapool 'mixture': the {key} of all datapools of a reward model must be equal, not {different}"
-                )
-        rows = self._mixed([list(_named(name, pool)) for name, pool in judged.items()])
-        found = JudgedTexts([sample for sample, _ in rows], [weight for _, weight in rows])  # type: ignore[abstract]
-        found.unit, found.context_size = first.unit, first.context_size
-        found.ratings = tuple(sorted({name for pool in judged.values() for name in pool.ratings}))
-        scales = {pool.scale for pool in judged.values() if pool.ratings}
-        found.scale = scales.pop() if len(scales) == 1 else None
-        return found
-
     def _all(self, method: str) -> Iterable[Dialogue]:
-        without = [name for name, pool in self._pools.items() if not pool.has_rewards]
-        if 0 < len(without) < len(self._pools):
+        without = [name for name, pool in self.pools.items() if not pool.has_rewards]
+        if 0 < len(without) < len(self.pools):
             raise DataError(f"datapool 'mixture': only some datapools have rewards; {without[0]} has none")
-        return self._mixed([list(getattr(pool, method)()) for pool in self._pools.values()])
+        return self.mixed([list(getattr(pool, method)()) for pool in self.pools.values()])
 
-    def _mixed(self, items: Sequence[Sequence[T]]) -> list[T]:
+    def mixed(self, items: Sequence[Sequence[T]]) -> list[T]:
         """Take the items of each pool by its share, in random order; without shares, all in order."""
         sizes = self._sizes([*map(len, items)])
         taken = [own[i % len(own)] for own, n in zip(items, sizes, strict=True) for i in range(n)]
@@ -156,7 +137,7 @@ class Mixture(TextGenPool):
         return [max(round(total * share), 1) for share in self._shares]
 
 
-def _named(name: str, pool: TextGenPool) -> Iterator[tuple[Sample, float]]:
+def named_samples(name: str, pool: TextGenPool) -> Iterator[tuple[Sample, float]]:
     """The samples of a pool, with its name in their ids and meta data."""
     for sample, weight in pool:
         meta_data = {**(sample.meta_data or {}), "pool": name}
@@ -170,7 +151,7 @@ def _check_formats(pools: Mapping[str, TextGenPool]) -> None:
     formats = {
         name: (pool.dialogue_format.name if pool.dialogue_format else None, pool.end_of_turn)
         for name, pool in pools.items()
-        if not isinstance(pool, JudgedTexts)
+        if pool.has_prompts
     }
     if len(set(formats.values())) > 1:
         listed = ", ".join(f"{name}: {format or 'none'}" for name, (format, _) in formats.items())

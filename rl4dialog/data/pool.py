@@ -58,6 +58,7 @@ class TextGenPool:
     players: Mapping[str, Callable[[], Player]] = {}
     repeats_prompts: bool = False  # whether all splits have the same few prompts, as games do
     has_rewards: bool = False  # whether :meth:`conversations` have rewards
+    has_prompts: bool = True  # otherwise a policy cannot answer its samples
     why_empty: str = ""  # why a split can have no samples, and what to do, for messages
     # What identifies the conversations without reading them, such as the hashes of their files, as JSON values.
     source_key: Any | None = None
@@ -112,6 +113,11 @@ class TextGenPool:
     @classmethod
     def note_on(cls, args: Mapping[str, Any]) -> str:
         """What a user should know of the arguments of :meth:`prepare`, such as that one has no effect; or nothing."""
+        return ""
+
+    @property
+    def remark(self) -> str:
+        """What is said after the number of samples."""
         return ""
 
     def __len__(self) -> int:

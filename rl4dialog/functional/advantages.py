@@ -50,26 +50,6 @@ class Turns:
         return numbers[self.index]
 
 
-def turn_states(replies: Replies, turns: Turns) -> list[list[int]]:
-    """Token ids that the agent has read before each turn, from the start of the row. Length U."""
-    rows, steps = (place[turns.first].tolist() for place in replies.coordinates)
-    prompts = [ids[mask].tolist() for ids, mask in zip(replies.prompt_ids, replies.prompt_mask, strict=True)]
-    return [[*prompts[row], *replies.response_ids[row, :step].tolist()] for row, step in zip(rows, steps, strict=True)]
-
-
-def turn_replies(replies: Replies, turns: Turns) -> list[list[int]]:
-    """Token ids of each turn. Length U."""
-    return [ids.tolist() for ids in replies.flat("response_ids").split(turns.lengths.tolist())]
-
-
-def turn_numbers(replies: Replies, turns: Turns) -> list[tuple[int, int]]:
-    """Number of each turn's conversation, and its own number in it. Length U."""
-    assert replies.episode is not None
-    rows = replies.coordinates[0][turns.first]
-    numbers = replies.flat("turn")[turns.first]
-    return list(zip(replies.episode[rows].tolist(), numbers.tolist(), strict=True))
-
-
 SCALE_EPS = 1e-4  # added to the standard deviation by which advantages of groups are divided
 
 

@@ -47,34 +47,9 @@ def wilson_interval(n_successes: float, n_trials: int) -> Interval:
     return Interval(max(centre - half, 0.0), min(centre + half, 1.0))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values, which control the probability of any false finding (Holm 1979). NaN counts as a test."""
-    p, n = np.asarray(p_values, dtype=float), len(p_values)
-    order, adjusted = np.argsort(p), np.empty(n)
-    adjusted[order] = np.maximum.accumulate(np.minimum((n - np.arange(n)) * p[order], 1.0))
-    return adjusted.tolist()
-
-
 def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Spearman's rank correlation, shapes (N,); NaN if a column is constant or empty."""
     return math.nan if _has_no_order(x) or _has_no_order(y) else float(stats.spearmanr(x, y).statistic)
-
-
-def kendall_tau_b(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Kendall's tau-b, shapes (N,); NaN if a column is constant or empty."""
-    return math.nan if _has_no_order(x) or _has_no_order(y) else float(stats.kendalltau(x, y).statistic)
-
-
-def split_half_reliability(samples: NDArray[np.float64]) -> float:
-    """Reliability of the means of N rows, from those of two halves of each row (Spearman 1910, Brown 1910).
-
-    It is the share of the means' variance that is not noise; NaN if the means of a half are all equal. Shape (N, K).
-    """
-    one, other = samples[:, ::2].mean(axis=1), samples[:, 1::2].mean(axis=1)
-    if _has_no_order(one) or _has_no_order(other):
-        return math.nan
-    r = max(float(np.corrcoef(one, other)[0, 1]), 0.0)
-    return 2 * r / (1 + r)
 
 
 def _has_no_order(values: NDArray[np.float64]) -> bool:

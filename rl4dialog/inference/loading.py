@@ -86,7 +86,7 @@ def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = Fals
     Only ``trust`` allows the code that it executes, and the addresses and files that it names.
     """
     check_is_run(run)
-    config = _config_of(run, overrides) if not trains else load_config(run / CONFIG_FILE, overrides)
+    config = stored_config(run, overrides) if not trains else load_config(run / CONFIG_FILE, overrides)
     if not trust:
         refuse_code(config.model_dump(mode="json"), run, config_of(run / CONFIG_FILE), trains)
     load_entry_points()
@@ -108,7 +108,7 @@ class Agent(ABC):
         """Write dialogues as a log, print a table, and return the number of new ones."""
 
 
-def _config_of(run: Path, overrides: Sequence[str] = ()) -> RunConfig:
+def stored_config(run: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The config of a run that is not trained, without settings that are no more."""
     config = load_config(run / CONFIG_FILE, overrides)
     if isinstance(config, OnPolicyConfig):
@@ -116,19 +116,6 @@ def _config_of(run: Path, overrides: Sequence[str] = ()) -> RunConfig:
         for where, args in (("alg.args", config.alg.args), ("alg.policy.args", policy_args)):
             for name in [name for name in args if why_removed(config.alg.id, f"{where}.{name}", args[name])]:
                 del args[name]
-    return config
-
-
-def read_text_config(run: Path, trust: bool = False) -> TextConfig:
-    """Read the resolved config of a run on text whose model is used without its other components.
-
-    Its imports are loaded only with ``trust``.
-    """
-    if trust:
-        return text_config(read_run_config(run, trust=True))
-    check_is_run(run)
-    config = text_config(_config_of(run))
-    load_entry_points()
     return config
 
 
@@ -174,26 +161,6 @@ def first_model(config: TextConfig, run: Path) -> PreTrainedModel | None:
         return None
     recorded = read_provenance(run).get("model_hash")
     return model if recorded in (None, weights_hash(model)) else None
-
-
-def check_without_values(config: TextConfig, run: Path, prior_only: bool, why_lost: str, verb: str) -> None:
-    """Check that a run's policy stays the same without values, or that its language model alone is wanted."""
-    try:
-        guided = is_guided(config)
-    except ConfigError as error:
-        if not config.imports:
-            raise
-        raise ConfigError(
-            f"the policy {config.policy_id!r} of {run}, or its algorithm, is custom code (imports: "
-            f"{', '.join(config.imports)}). Review it, and pass --trust (trust=True in Python) if you trust it"
-        ) from error
-    if guided and not prior_only:
-        raise ConfigError(
-            f"the policy of {run} is guided by values, {why_lost}, so without them it would be another policy; pass "
-            f"--prior_only to {verb} its language model alone"
-        )
-    if prior_only and not guided:
-        raise ConfigError(f"--prior_only has no meaning for {run}, whose policy is its language model; remove it")
 
 
 def check_learns_v(config: TextConfig, what: str) -> None:

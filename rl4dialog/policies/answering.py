@@ -1,9 +1,8 @@
-"""Replies outside of training: to a history of a conversation, as a stream, and with limits."""
+"""Replies outside of training: to a history of a conversation, and with limits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,40 +17,6 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.text.end_of_turn import EndOfTurn
-
-_UNFINISHED_CHARACTER = "\ufffd"
-
-
-@dataclass(frozen=True)
-class PartialReply:
-    """A partial reply."""
-
-    text: str  # until it is finished, without possible beginnings of a turn marker and incomplete characters
-    token_ids: tuple[int, ...]  # all so far, including the one that ends it
-    finished: bool
-    ended: bool = False  # whether the policy ended the complete reply; otherwise it was cut at the length limit
-
-
-def stream_reply(
-    policy: LMActorCriticPolicy, prompt_ids: list[int], seed: int | None = None, **generation_kwargs: Any
-) -> Iterator[PartialReply]:
-    """The reply that ``policy.generate`` samples after ``torch.manual_seed(seed)``, after every token and finished."""
-    random = None if seed is None else torch.Generator(policy.device).manual_seed(seed)
-    ids = torch.tensor([prompt_ids], device=policy.device)
-    obs = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)}
-    said: tuple[int, ...] = ()
-    end = policy.end_of_turn
-    for step in policy.stream(obs, random, **generation_kwargs):
-        said += (int(step.ids[0]),)
-        yield PartialReply(_settled(end.reply_text(said), end.marker or ""), said, False)
-    yield PartialReply(end.reply_text(said), said, True, end.is_end(said))
-
-
-def _settled(text: str, marker: str) -> str:
-    """The part of a text that later tokens cannot change."""
-    text = text.rstrip(_UNFINISHED_CHARACTER)
-    begun = next((n for n in range(len(marker) - 1, 0, -1) if text.endswith(marker[:n])), 0)
-    return text[: len(text) - begun].rstrip()
 
 
 def answering_class(is_encoder_decoder: bool) -> type[LMActorCriticPolicy]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import pydantic
@@ -31,20 +31,6 @@ from rl4dialog.functional.log_probs import scale_logits, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.text.end_of_turn import EndOfTurn
-
-
-@dataclass
-class TokenDetails:
-    """Values per token. Each list has the length of ``texts``, or is ``None`` if it is not available."""
-
-    texts: list[str]
-    log_probs: list[float]  # under the policy's own distribution, in nats
-    values: list[float] | None = None  # the critic's, before each token
-    # Log-probability minus that under the reference, or, if values guide the policy, under its language model.
-    kl: list[float] | None = None
-    advantages: list[float] | None = None  # Q(s, a) - V(s) of each token, by which a policy is guided
-    missing: dict[str, str] = field(default_factory=dict)  # reason for each None, by name of the list
-
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,17 +65,6 @@ def plain_figure(
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     return figure, all_axes
-
-
-def plot_calibration(bins: Sequence[Mapping[str, float]], output_png: str | Path) -> None:
-    """Plot the mean return over the mean value of each bin of states; a perfect critic's are on the diagonal."""
-    figure, (axes,) = plain_figure(4.5, 4.0)
-    values, returns = ([each[key] for each in bins] for key in ("value", "mean_return"))
-    axes.plot(values, values, color="gray", linestyle="--", linewidth=1)
-    axes.plot(values, returns, color=_REWARD_COLOR, linewidth=2, marker="o", markersize=4)
-    axes.set_xlabel("value of the critic")
-    axes.set_ylabel("mean return of the continuations")
-    save_figure(figure, output_png)
 
 
 def save_figure(figure: Any, path: str | Path) -> None:

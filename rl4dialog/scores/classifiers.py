@@ -1,4 +1,4 @@
-"""A batched sequence classifier of transformers, used by all scores with such a model."""
+"""Batched sequence classifiers of transformers, of any classes and for natural language inference."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.core.types import is_whole_number
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 
@@ -127,3 +128,37 @@ def label_index(config: Any, label: int | str, who: str) -> int:
         return matching[0]
     classes = ", ".join(f"{i} {name!r}" for i, name in enumerate(names))
     raise ConfigError(f"{who}: the model has no class {label!r}{nearest_hint(str(label), names)} (classes: {classes})")
+
+
+# Beginnings of labels of published models. VitaminC's are those of fact checking.
+_NLI_LABELS = {
+    "entailment": ("entail", "support"),
+    "contradiction": ("contradict", "refute"),
+    "neutral": ("neutral", "not enough info"),
+}
+
+
+NLI_MODEL = "FacebookAI/roberta-large-mnli"
+
+
+class NliModel:
+    """Probabilities of entailment, contradiction and neutrality, by a classifier whose labels identify these."""
+
+    def __init__(self, model_name: str, batch_size: int, who: str) -> None:
+        what, hint = f"{who}: NLI model", f"Set model_name: <folder of a model>, such as a downloaded {NLI_MODEL}."
+        self._classifier = SequenceClassifier.from_pretrained(model_name, batch_size, what=what, hint=hint)
+        config, self._classes = self._classifier.model.config, list[int]()
+        labels = [str(config.id2label.get(i, i)) for i in range(config.num_labels)]
+        for name, beginnings in _NLI_LABELS.items():
+            matching = [i for i, label in enumerate(labels) if label.lower().replace("_", " ").startswith(beginnings)]
+            if len(matching) != 1:
+                raise ModelError(
+                    f"{what} {model_name!r} has no label that identifies the class {name}: its labels are "
+                    f"{', '.join(labels)}. Use one with entailment, neutral and contradiction in id2label of "
+                    "config.json"
+                )
+            self._classes += matching
+
+    def probabilities(self, premises: list[str], hypotheses: list[str]) -> np.ndarray:
+        """Compute probabilities per pair: entailment, contradiction, neutral. Shape (number of pairs, 3)."""
+        return self._classifier.logits(premises, hypotheses).softmax(-1)[:, self._classes].numpy()

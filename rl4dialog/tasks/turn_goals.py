@@ -14,8 +14,28 @@ from typing_extensions import TypedDict
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.yaml_loader import packaged_yaml
-from rl4dialog.tasks.get_acquainted import REACTIONS, SMALL_TALK, TOPICS
 from rl4dialog.text.words import content_words
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic."""
+
+    name: str  # a word that occurs in all its facts and questions
+    facts: tuple[str, ...]  # one sentence for each value; a person has at most one of them
+    questions: tuple[str, ...]  # ways to ask for the fact
+
+
+TOPICS = tuple(
+    Topic(name, tuple(topic["fact"].format(value) for value in topic["values"]), tuple(topic["questions"]))
+    for name, topic in packaged_yaml(Path(__file__).with_name("topics.yaml")).items()
+)
+
+
+SMALL_TALK = "small_talk"  # goal of utterances without a topic
+
+
+REACTIONS = ("that sounds nice .", "oh , i see .", "good to know .", "how interesting .")
 
 
 class GoalBlock(TypedDict):

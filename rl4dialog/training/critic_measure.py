@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3.common.utils import explained_variance
 
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import DataError, ModelError, PartnerError
@@ -23,7 +22,7 @@ from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, Sample
 from rl4dialog.functional.advantages import Episodes
-from rl4dialog.functional.statistics import bootstrap_intervals, spearman, split_half_reliability
+from rl4dialog.functional.statistics import spearman
 from rl4dialog.rollouts.buffer import build_estimator
 from rl4dialog.rollouts.conversing import Begun
 from rl4dialog.rollouts.talk import Reply, Talk
@@ -37,10 +36,8 @@ if TYPE_CHECKING:
     from rl4dialog.training.assembly import Assembly
 
 Floats = NDArray[np.float64]
-Utterance = tuple[float, Floats]
-"""What the critic says of an utterance: its reward and the next value; and returns (k,), one if it ends everything."""
 MIN_STATES = 10  # for a statistic
-N_BINS, N_ALTERNATIVES, DIGITS = 10, 5, 9
+DIGITS = 9
 N_CONTINUATIONS, MIN_ITERATIONS = 16, 10  # during training: of each state, and before a warning
 CHANCE_ERRORS = 1.645  # by chance in one of twenty measures of a critic that orders nothing
 AT_CHANCE = (
@@ -108,9 +105,9 @@ class CriticMeasure:
 
         Also returns of k continuations of each, (states, k); and turn, value and return of all seen states, (m, 3).
         """
-        rng, states, seen = np.random.default_rng(self._derived("states")), list[State](), []
+        rng, states, seen = np.random.default_rng(self.derived("states")), list[State](), []
         order, places = rng.permutation(len(samples)), (rng.permutation(n) + rng.random(n)) / n
-        starts = [State(samples[order[i % len(order)]], self._derived("partner", i), Begun()) for i in range(n)]
+        starts = [State(samples[order[i % len(order)]], self.derived("partner", i), Begun()) for i in range(n)]
         for start, place, talk in zip(starts, places, self.held("conversations", starts, True), strict=True):
             if talk is not None:
                 values: list[Any] = [reply.of_tokens("values") for reply in talk.replies]
@@ -128,7 +125,7 @@ class CriticMeasure:
 
     def continued(self, states: Sequence[State], k: int, what: str = "continuations") -> Floats:
         """Returns of k continuations of each state; NaN for one that failed. Shape (n, k)."""
-        rows = [state.anew(self._derived(what, i, j)) for i, state in enumerate(states) for j in range(k)]
+        rows = [state.anew(self.derived(what, i, j)) for i, state in enumerate(states) for j in range(k)]
         found = np.full(len(rows), math.nan)
         for i, (state, talk) in enumerate(zip(rows, self.held(what, rows), strict=True)):
             n_said = sum(speaker == AGENT for speaker, _ in state.begun.steps)
@@ -140,26 +137,6 @@ class CriticMeasure:
             if talk is not None:
                 found[i] = self.returns(talk.replies)[state.turn][len(state.begun.words)]
         return found.reshape(-1, k)
-
-    def alternatives(self, states: Sequence[State], k: int) -> list[list[Utterance]]:
-        """Distinct next utterances of each state."""
-        numbered = itertools.product(enumerate(states), range(N_ALTERNATIVES))
-        rows = [(i, state.anew(self._derived("utterance", i, j))) for (i, state), j in numbered]
-        found: dict[tuple[int, str], Utterance] = {}
-        going_on: dict[tuple[int, str], State] = {}
-        talks = self.held("alternatives", [state for _, state in rows], True)
-        for (i, state), talk in zip(rows, talks, strict=True):
-            if talk is None or (key := (i, talk.replies[state.turn].text)) in found:
-                continue
-            after, value = state.turn + 1, 0.0
-            if after < len(talk.replies):
-                going_on[key] = state.later(talk, after)
-                value = float(talk.replies[after].of_tokens("values")[0])  # type: ignore[index]
-            own = talk.replies[state.turn : after]
-            found[key] = float(self.returns(own, value)[0][0]), self.returns(own)[0][:1]
-        for key, returns in zip(going_on, self.continued([*going_on.values()], k, "their continuations"), strict=True):
-            found[key] = found[key][0], returns
-        return [[each for (number, _), each in found.items() if number == i] for i in range(len(states))]
 
     def returns(self, replies: Sequence[Reply], last_value: float = 0.0) -> list[Floats]:
         """Discounted sums of rewards from each token on, by reply, with the value of the state after the last."""
@@ -177,7 +154,7 @@ class CriticMeasure:
         progress = Progress(f"Holding {what}", "conversation", len(states), 0, 60.0, stays=False)
         with random_states_kept(), progress:
             for part in (rows[start : start + size] for rows in equal for start in range(0, len(rows), size)):
-                torch.manual_seed(self._derived(what, int(part[0])))
+                torch.manual_seed(self.derived(what, int(part[0])))
                 of = [states[i] for i in part]
                 columns, begun = ([s.sample for s in of], [s.seed for s in of]), [s.begun for s in of]
                 found = self._conversing(self._policy, *columns, begun=begun, values_of=values_of)
@@ -186,7 +163,8 @@ class CriticMeasure:
                 progress.advance(len(part))
         return talks
 
-    def _derived(self, *names: str | int) -> int:
+    def derived(self, *names: str | int) -> int:
+        """A seed for these names."""
         return derive_seed(self._seed, *names)
 
 
@@ -207,63 +185,6 @@ def value_ranks(states: Sequence[State], returns: Floats) -> tuple[dict[str, flo
             found[key] = sum((len(v) - 1) * float(np.nan_to_num(spearman(v, g))) for v, g in each) / n_free
             at_chance = found[key] < CHANCE_ERRORS / math.sqrt(n_free)
     return found, AT_CHANCE if at_chance else None
-
-
-def critic_statistics(
-    states: Sequence[State], returns: Floats, seen: Floats, alternatives: Sequence[Sequence[Utterance]] = ()
-) -> dict[str, Any]:
-    """Statistics of a critic by key, the bins of its calibration, and notes: a warning, and what cannot be computed.
-
-    From the states and returns of k continuations of each, (n, k); turn, value and return of all states that were seen
-    in some conversations, (m, 3); and utterances in some of the states.
-    """
-    values, turns = (np.array([getattr(state, name) for state in states]) for name in ("value", "turn"))
-    means, (found, warning), unranked = returns.mean(axis=1).round(DIGITS), value_ranks(states, returns), list[str]()
-    notes = [warning] if warning else []
-    if np.ptp(values) and np.ptp(means):
-        (interval,) = bootstrap_intervals(lambda i: [spearman(values[i], means[i])], len(values), n_resamples=500)
-        found |= {"value_rank/low": interval.low, "value_rank/high": interval.high}
-        found["slope"] = float(np.polyfit(values, means, 1)[0])
-    found["reliability"] = split_half_reliability(returns)
-    found["value_rank/highest"] = math.sqrt(found["reliability"])
-    # At most, values explain the variance between states: that of their means without the noise of these.
-    noise = float(returns.var(axis=1, ddof=1).mean())
-    between = max(float(means.var(ddof=1)) - noise / returns.shape[1], 0.0)
-    found["explained_variance"] = float(explained_variance(seen[:, 1], seen[:, 2]))
-    found["explained_variance/highest"] = between / (between + noise or math.nan)
-    for turn in np.unique(turns) if np.ptp(turns) else ():
-        own, (_, v, g) = turns == turn, seen[seen[:, 0] == turn].T
-        found[f"explained_variance/turn_{turn + 1}"] = float(explained_variance(v, g))
-        if own.sum() >= MIN_STATES and np.ptp(values[own]) and np.ptp(means[own]):
-            found[f"value_rank/turn_{turn + 1}"] = spearman(values[own], means[own])
-        else:
-            unranked.append(str(turn + 1))
-    if unranked:
-        why = f"fewer than {MIN_STATES} states, or equal values or returns"
-        notes.append(f"turn {', '.join(unranked)} without a rank correlation: {why}")
-    pairs = np.array([pair for of_state in alternatives for pair in _ordered(of_state)])
-    if len(pairs) >= MIN_STATES:
-        found |= dict(zip(("order", "order/halves"), pairs.mean(axis=0).tolist(), strict=True))
-    notes.append(f"{len(pairs)} pairs of utterances in the same state differ in their returns")
-    parts = np.array_split(np.argsort(values, kind="stable"), min(N_BINS, len(values) // 2))
-    bins = [{"value": float(values[p].mean()), "mean_return": float(means[p].mean()), "n": len(p)} for p in parts]
-    return {"metrics": dict(sorted(found.items())), "bins": bins, "notes": notes}
-
-
-def _ordered(utterances: Sequence[Utterance]) -> list[tuple[float, ...]]:
-    """For pairs of utterances, whether their values have the order of their mean returns; 0.5 for equal ones.
-
-    The second number is whether both halves of the continuations have the same order. Left out are pairs with equal
-    returns, and those that both end the conversation, in which no value is asked.
-    """
-    pairs = []
-    for (value, returns), (other, others) in itertools.combinations(utterances, 2):
-        k = max(len(returns), len(others))
-        differences = np.resize(returns, k) - np.resize(others, k)
-        total, one, two = (differences[part].sum().round(DIGITS) for part in np.s_[:, ::2, 1::2])
-        if k > 1 and total and math.isfinite(total):
-            pairs.append(tuple((1 + np.sign([(value - other) * total, one * two])) / 2))
-    return pairs
 
 
 def _texts(talk: Talk, turn: int) -> tuple[str, ...]:

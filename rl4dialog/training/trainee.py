@@ -12,7 +12,6 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import CheckpointError
-from rl4dialog.data.judged_texts import is_comparison
 from rl4dialog.data.pool import Data
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import weights_hash
@@ -174,9 +173,5 @@ class TextTrainee(Trainee):
 
 
 def described(data: Data) -> str:
-    """Number of samples of each split, and of the comparisons among them, if any."""
-    parts = []
-    for split, pool in data.pools.items():
-        n_compared = sum(is_comparison(sample) for sample, _ in pool)
-        parts.append(f"{len(pool)} {split} samples" + (f" ({n_compared} comparisons)" if n_compared else ""))
-    return ", ".join(parts)
+    """Number of samples of each split, with what their pool says of them."""
+    return ", ".join(f"{len(pool)} {split} samples{pool.remark}" for split, pool in data.pools.items())

@@ -139,13 +139,11 @@ WRONG += [
 
 
 SMALL_TALK = {"id": "small_talk", "share": 3, "args": {"context_size": 1, "n_train": 4, "n_val": 2, "n_test": 2}}
-RATED = {"id": "rated_dialogues", "share": 1, "args": {"dataset": "small_talk", "unit": "reply"}}
 
 
 MIXED = [
     ([{**SMALL_TALK, "args": {"contxt_size": 1}}], ("pools[0].args.contxt_size", "did you mean 'context_size'")),
     ([SMALL_TALK, {**SMALL_TALK, "args": {"split": "val"}}], ("pools[1].args.split: every run reads",)),
-    ([SMALL_TALK, RATED], ("pools[1].id: rated_dialogues has no prompts",)),
     ([{"id": "task_dialogues", "share": 1}], ("pools[0].id: task_dialogues needs a task",)),
     ([{"id": "smal_talk", "share": 1}], ("unknown datapool 'smal_talk'; did you mean 'small_talk'",)),
 ]

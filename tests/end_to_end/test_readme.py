@@ -12,7 +12,7 @@ from pages import EXAMPLES, PAGES, ROOT, blocks, commands_of, text_of, yaml_of
 from runs import lines, make_config, trained_run
 
 from rl4dialog import cli
-from rl4dialog.catalog import DataPoolRegistry, MetricRegistry, RewardFunctionRegistry
+from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.plugins import load_imports
 from rl4dialog.core.types import AGENT
@@ -36,16 +36,6 @@ def test_datapools_by_example_are_valid(tmp_path):
     args = {**talks["args"], "split": "train", "path": path, "held_out_share": None}
     pool = DataPoolRegistry.get(talks["id"], args)
     assert [(sample.prompt_or_input_text, sample.references) for sample, _ in pool] == [("Hi! <EOU>", ["Hello."])]
-
-
-def test_personas_by_example_are_valid():
-    found = [parse_yaml(block, "personas.md") for block in blocks("docs/personas.md", "yaml")]
-    pool, evaluation, supervised, reward, *_ = found
-    DataPoolRegistry.check(pool["datapool"]["id"], pool["datapool"]["args"])
-    (metric,) = evaluation["train_evaluation"]["metrics"]
-    for registry, chosen in ((MetricRegistry, metric), (RewardFunctionRegistry, reward["reward_fn"])):
-        registry.check(chosen["id"], chosen["args"])
-    assert supervised["alg"]["id"] == "supervised"
 
 
 def test_conversation_logs_by_example_are_read(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ of two iterations that was stopped after the first. Add one whenever the format 
 """
 
 import json
-import shutil
+import re
 import tarfile
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from runs import make_config
 import rl4dialog
 from rl4dialog.cli import main
 from rl4dialog.core.config import parse_config
-from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.core.errors import ConfigError, ModelError, RunFolderError
 from rl4dialog.core.files import write_manifest
 from rl4dialog.core.run_format import FORMAT, KEY
 from rl4dialog.runs.listing import list_runs
+from rl4dialog.runs.report.pages import write_report
 from rl4dialog.training.policy_trainee import find_initial_critic
 
 FOLDERS = Path(__file__).with_name("run_folders")
@@ -56,7 +57,7 @@ def test_a_run_is_evaluated_resumed_and_then_of_this_format(unpacked, name, caps
     before = json.loads((run / "config.json").read_text()).get(KEY, 1)
     assert main(["evaluate", "--run", str(run), "--checkpoint", "last", "--output_path", "evaluated"]) == 0
     assert "length/words" in json.loads(Path("evaluated/metrics.json").read_text())["metrics"]
-    assert main(["report", str(run)]) == 0 and resume(name) == 0
+    assert write_report(run).is_file() and resume(name) == 0
     assert "Resumed after iteration 1 of 2" in capsys.readouterr().err
     config = json.loads((run / "config.json").read_text())
     assert config.pop(KEY) == FORMAT and (before == FORMAT) == (name == f"format_{FORMAT}")
@@ -73,13 +74,14 @@ def test_a_later_format_is_refused_wherever_a_run_is_read(unpacked, capsys):
     (run / "result.json").write_text('{"iterations": 2}')
     refused = f"(format {FORMAT + 5}); this version reads up to {FORMAT}"
     own = ["train", "--config_path", str(run / "config.json"), "--dry_run"]
-    other = ["report", str(run), str(shutil.copytree(run, "copy"))]
     of_run = [[name, "--run", str(run)] for name in ("evaluate", *rows_of_features("COMMANDS_FOR_A_RUN"))]
-    for command in (["report", str(run)], other, own, *of_run):
+    for command in (own, *of_run):
         assert main(command) == 2
         said = capsys.readouterr().err
         assert "was written by rl4dialog 0.1.0" in said and refused in said
     assert resume(run.name) == 2 and refused in capsys.readouterr().err
+    with pytest.raises(RunFolderError, match=re.escape(refused)):
+        write_report(run)
     assert refused in list_runs(run.parent)[0].state
 
 
@@ -109,7 +111,7 @@ def test_a_run_with_a_setting_that_was_removed_is_evaluated_but_not_trained(of, 
     (config["alg"] if of == "alg" else config["alg"]["policy"])["args"] |= settings
     (run / "config.json").write_text(json.dumps(config))
     of_run = ["--run", str(run), "--checkpoint", "last"]
-    assert main(["evaluate", *of_run, "--output_path", "evaluated"]) == 0 and main(["report", str(run)]) == 0
+    assert main(["evaluate", *of_run, "--output_path", "evaluated"]) == 0 and write_report(run).is_file()
     assert rl4dialog.load_policy(run, checkpoint="last").generate("Lets increase numbers")
     capsys.readouterr()
     # With its own config, with one that lacks the setting, and as a new run.

@@ -25,7 +25,6 @@ FEW_SAMPLES = {
     "openers": {"max_size": 8},
     "random_numbers": {"n_samples": 8},
     **{id: {"n_train": 12, "n_val": 6, "n_test": 6} for id in SIZES},
-    "get_acquainted": {"n_train": 24, "n_val": 6, "n_test": 6},
     **rows_of_features("FEW_SAMPLES"),
 }
 

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from guessing import guess_what
-from pages import ROOT
 from runs import lines, module_run, write_config
 from transformers import AutoTokenizer
 
@@ -12,6 +11,7 @@ from rl4dialog import cli
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversational import Conversational
 from rl4dialog.data.conversations.pool import LoggedConversations
+from rl4dialog.runs.report.pages import write_report
 from rl4dialog.text.tokenizer import tokenizer_hash
 
 N = 9  # more than the samples of the split
@@ -132,8 +132,7 @@ def test_players_stand_beside_the_model(run, tmp_path, capsys):
     assert best["reward"] == pytest.approx(best["conversation/return"])
     assert best["conversation/return"] == pytest.approx(1 - 0.05 * best["conversation/turns"])
     assert "references" not in output and "careless" in output
-    assert cli.main(["report", str(run)]) == 0
-    page = (run / "report.html").read_text(encoding="utf-8", errors="replace")
+    page = write_report(run).read_text(encoding="utf-8", errors="replace")
     assert "<th>careless</th>" in page
     assert f'data-name="information_gain">{best["conversation/turns"]:.3f}' in page
 
@@ -160,16 +159,3 @@ def test_a_config_alone_is_enough_for_players(run, tmp_path):
     assert cli.main([*args, "--output", str(tmp_path / "config.jsonl")]) == 0
     assert simulate(run, tmp_path / "run.jsonl", "--player", "careless") == 0
     assert (tmp_path / "config.jsonl").read_bytes() == (tmp_path / "run.jsonl").read_bytes()
-
-
-def test_personas_of_simulated_conversations_are_read_back(tmp_path):
-    config, output = str(ROOT / "task_configs/get_acquainted/llama_frozen_copy_ppo.yml"), tmp_path / "talks.jsonl"
-    few = ("datapool.args.n_train=50", "env.args.partner={id: facts}", "tokenizer.vocab_size=400")
-    flags = ("--config_path", config, "--n", "3", "--player", "curious", "--output", str(output), "--set", *few)
-    assert cli.main(["simulate", *flags]) == 0
-    pool = LoggedConversations.prepare("train", output)
-    for record, conversation, (sample, _) in zip(lines(output), pool.conversations(), pool, strict=True):
-        personas = {key: record["meta_data"][key] for key in ("persona", "partner_persona")}
-        assert all(len(facts) == 5 for facts in personas.values()) and personas["persona"] != [*personas.values()][1]
-        assert conversation.meta_data.items() >= personas.items() <= sample.meta_data.items()
-        assert sample.prompt_or_input_text.startswith(" ".join(personas["persona"]) + "<EOU>")

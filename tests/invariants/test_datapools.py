@@ -5,7 +5,6 @@ import functools
 import pytest
 from data_files import POOLS
 from feature_rows import rows_of_features
-from feedback_files import mixed_feedback, write_feedback
 from generated_pools import NUMBERS, SIZES, UNTESTED
 from other_processes import assert_other_processes_make_the_same
 from tiny import make_tokenizer
@@ -24,7 +23,6 @@ WITHOUT_FILES = {
     "random_numbers": {},
     "openers": {},
     "mixture": {"pools": MIXED},
-    "rated_dialogues": {"dataset": "small_talk", "unit": "reply"},
     **rows_of_features("POOLS_WITHOUT_FILES"),
     **{name: dict.fromkeys(NUMBERS, 20) for name in SIZES if name not in UNTESTED},
 }
@@ -36,7 +34,7 @@ def everything(folder):
     tokenizer.chat_template = CLOCK
     offered = {"render_chat": ChatTemplate(tokenizer, parse_time("2026-03-09T23:30:00+00:00"))}
     offered |= rows_of_features("OFFERED_TO_POOLS")
-    pools = [*WITHOUT_FILES.items(), ("feedback", {"path": str(folder / "feedback")})]
+    pools = [*WITHOUT_FILES.items()]
     pools += rows_of_features("OTHER_POOLS_WITHOUT_FILES")
     pools += [(id, {**args, "path": str(folder / name)}) for name, (id, args, _) in POOLS.items()]
     assert {id for id, _ in pools} | {"hf_dataset", *UNTESTED} == {*DataPoolRegistry.ids()}
@@ -53,7 +51,6 @@ def everything(folder):
 
 @pytest.mark.long
 def test_every_datapool_is_the_same_elsewhere(tmp_path):
-    write_feedback(tmp_path / "feedback", mixed_feedback(20))
     for name, (_, _, write) in POOLS.items():
         (tmp_path / name).mkdir()
         write(tmp_path / name)

@@ -37,7 +37,7 @@ def test_misspelled_commands_get_a_suggestion(capsys):
 @pytest.mark.parametrize(
     ("argv", "names"),
     [
-        (["--help"], ["init", "train", *rows_of_features("FIRST"), "report", "evaluate", "list"]),
+        (["--help"], ["init", "train", *rows_of_features("FIRST"), "evaluate", "list"]),
         (["--help", "--all"], list(COMMANDS)),
         (["--all"], list(COMMANDS)),
     ],

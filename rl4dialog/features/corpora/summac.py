@@ -17,7 +17,7 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.scores.base import Batch, ReplyMetric
-from rl4dialog.scores.consistency import NliModel
+from rl4dialog.scores.classifiers import NliModel
 from rl4dialog.text.words import split_sentences
 
 _TABLES = packaged_yaml(Path(__file__).with_suffix(".yaml"))

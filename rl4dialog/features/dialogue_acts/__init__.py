@@ -12,7 +12,7 @@ _TASKS = (
 FEATURE = Feature(
     "turn-level runs, whose policy takes whole actions, and task-oriented dialogues in dialogue acts",
     ids=packaged_yaml(Path(__file__).with_name("catalog.yaml")),
-    needs=("serving",),
+    needs=("personas", "serving"),
     moved={
         "rl4dialog.algorithms.turn_level.behaviour_cloning": f"{__name__}.algorithms.behaviour_cloning",
         "rl4dialog.algorithms.turn_level.gdpl": f"{__name__}.algorithms.gdpl",

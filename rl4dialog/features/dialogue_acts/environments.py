@@ -25,7 +25,7 @@ from rl4dialog.envs.vectorize import vectorize, worker_count
 from rl4dialog.features.dialogue_acts.config import DIALOGUE_ACTS, TURN_GOALS, TurnLevelConfig
 from rl4dialog.features.dialogue_acts.gym_wrappers import NumberedEpisodes, make_resumable
 from rl4dialog.features.dialogue_acts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
-from rl4dialog.scores.persona_ranking import PersonaRanking
+from rl4dialog.features.personas.persona_ranking import PersonaRanking
 from rl4dialog.tasks.turn_goals import chosen_goals
 from rl4dialog.training.building.conversations import check_partners_data, resolve_partner
 from rl4dialog.training.building.policy import check_fits, check_own

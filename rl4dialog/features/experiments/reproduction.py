@@ -16,7 +16,7 @@ from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.files import write_json
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.run_format import config_of
-from rl4dialog.runs.identity import Finding, compare_runs
+from rl4dialog.features.experiments.identity import Finding, compare_runs
 from rl4dialog.runs.provenance import config_folder, differences, read_provenance, recorded_start
 from rl4dialog.runs.run_folder import CONFIG_FILE, is_unused, read_result
 from rl4dialog.runs.summary import table_style

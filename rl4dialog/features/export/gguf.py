@@ -35,8 +35,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from rl4dialog.core.errors import ConfigError, ModelError, RunFolderError
 from rl4dialog.core.files import naming_errors, replaced
 from rl4dialog.core.pretrained import load_model, load_pretrained, read_gguf
-from rl4dialog.features.export.publishing import prompt_format
-from rl4dialog.inference.loading import check_without_values, find_checkpoint, model_folder, read_text_config
+from rl4dialog.features.export.publishing import check_without_values, prompt_format, read_text_config
+from rl4dialog.inference.loading import find_checkpoint, model_folder
 from rl4dialog.policies.models import position_limit
 from rl4dialog.runs.provenance import read_provenance
 

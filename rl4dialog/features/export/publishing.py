@@ -14,15 +14,16 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from rich.text import Text
 
-from rl4dialog.core.config import OnPolicyConfig, PolicyRunConfig, TextConfig
+from rl4dialog.core.config import OnPolicyConfig, PolicyRunConfig, TextConfig, text_config
 from rl4dialog.core.console import Console
-from rl4dialog.core.errors import HubError, RunFolderError
+from rl4dialog.core.errors import ConfigError, HubError, RunFolderError
 from rl4dialog.core.files import check_contained, write_text
+from rl4dialog.core.plugins import load_entry_points
 from rl4dialog.core.pretrained import GUIDANCE_FILES, PRETRAINED
 from rl4dialog.core.untrusted import redacted
-from rl4dialog.inference.loading import check_without_values, read_text_config
+from rl4dialog.inference.loading import read_run_config, stored_config
 from rl4dialog.runs.provenance import read_provenance
-from rl4dialog.runs.run_folder import MODEL_FOLDER, read_result
+from rl4dialog.runs.run_folder import MODEL_FOLDER, check_is_run, read_result
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.building.policy import algorithm_class, is_guided, policy_class
 
@@ -124,6 +125,39 @@ def _without_local_paths(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_local_paths(inner) for inner in value]
     return _shortened(value) if isinstance(value, str) else value
+
+
+def read_text_config(run: Path, trust: bool = False) -> TextConfig:
+    """Read the resolved config of a run on text whose model is used without its other components.
+
+    Its imports are loaded only with ``trust``.
+    """
+    if trust:
+        return text_config(read_run_config(run, trust=True))
+    check_is_run(run)
+    config = text_config(stored_config(run))
+    load_entry_points()
+    return config
+
+
+def check_without_values(config: TextConfig, run: Path, prior_only: bool, why_lost: str, verb: str) -> None:
+    """Check that a run's policy stays the same without values, or that its language model alone is wanted."""
+    try:
+        guided = is_guided(config)
+    except ConfigError as error:
+        if not config.imports:
+            raise
+        raise ConfigError(
+            f"the policy {config.policy_id!r} of {run}, or its algorithm, is custom code (imports: "
+            f"{', '.join(config.imports)}). Review it, and pass --trust (trust=True in Python) if you trust it"
+        ) from error
+    if guided and not prior_only:
+        raise ConfigError(
+            f"the policy of {run} is guided by values, {why_lost}, so without them it would be another policy; pass "
+            f"--prior_only to {verb} its language model alone"
+        )
+    if prior_only and not guided:
+        raise ConfigError(f"--prior_only has no meaning for {run}, whose policy is its language model; remove it")
 
 
 def push_to_hub(

@@ -4,10 +4,17 @@ from rl4dialog.core.features import Feature
 
 FEATURE = Feature(
     "learning from people: what they are to judge, reward models of their judgements, and improvement of a run",
-    ids={"kind of run": {"reward_model": f"{__name__}.config:RewardModelConfig"}},
+    ids={
+        "kind of run": {"reward_model": f"{__name__}.config:RewardModelConfig"},
+        "datapool": {
+            "feedback": f"{__name__}.judged_texts:FeedbackPool",
+            "rated_dialogues": f"{__name__}.judged_texts:RatedDialogues",
+        },
+    },
     commands=f"{__name__}.commands",
     moved={
         "rl4dialog.commands.learning_from_people": f"{__name__}.commands",
+        "rl4dialog.data.judged_texts": f"{__name__}.judged_texts",
         "rl4dialog.experiments.improvement": f"{__name__}.improvement",
         "rl4dialog.inference.model_comparison": f"{__name__}.model_comparison",
         "rl4dialog.inference.queue_selection": f"{__name__}.queue_selection",

@@ -27,10 +27,10 @@ from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.ratings import read_latest
 from rl4dialog.features.feedback.model_comparison import compare_models
+from rl4dialog.features.feedback.report import effects, write_improvement_report
 from rl4dialog.functional.statistics import Interval, wilson_interval
 from rl4dialog.runs.provenance import config_folder
 from rl4dialog.runs.reading import read_undamaged
-from rl4dialog.runs.report.pages import effects, write_improvement_report
 from rl4dialog.runs.run_folder import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,

@@ -18,14 +18,14 @@ import torch
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.files import read_or_nothing
 from rl4dialog.core.run_format import numbered
-from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.data.pool import Data
+from rl4dialog.features.feedback.judged_texts import FeedbackPool
+from rl4dialog.features.feedback.report import CORRECTED, KL, LOSS
 from rl4dialog.functional.log_probs import kl_estimates
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.rollouts.talk import Talk
 from rl4dialog.runs.provenance import recorded_start
 from rl4dialog.runs.reading import read_run
-from rl4dialog.runs.report.pages import CORRECTED, KL, LOSS
 from rl4dialog.runs.run_folder import (
     CONFIG_FILE,
     REFERENCES_FILE,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit
 from torch import Tensor, cat, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from torch.nn.utils import clip_grad_norm_
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -20,10 +22,18 @@ from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.data.judged_texts import N_WORDS_OF_WORSE, RATING, JudgedTexts, is_comparison, judged_texts, meta_data_of
 from rl4dialog.data.pool import SPLITS, Data, TextGenPool
 from rl4dialog.features.feedback.config import RewardModelConfig
-from rl4dialog.functional.losses import RatingLoss, RewardModelLoss
+from rl4dialog.features.feedback.judged_texts import (
+    N_WORDS_OF_WORSE,
+    RATING,
+    JudgedTexts,
+    is_comparison,
+    judged,
+    judged_texts,
+    meta_data_of,
+    without_judgements,
+)
 from rl4dialog.functional.statistics import spearman
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.saving import load_language_model_weights, weights_hash
@@ -39,6 +49,56 @@ from rl4dialog.training.tiny_bert import TINY_BERT, TINY_BERT_CLS, tiny_bert, ti
 Array = NDArray[np.float64]
 _N_BINS = 10
 _EPSILON = 1e-6  # of probabilities, so that their logarithm is finite
+RatingLoss = Literal["squared_error", "cross_entropy"]
+
+
+@dataclass(frozen=True)
+class RewardModelLoss:
+    """The loss of a judgement: a comparison of two texts, or a rating of one, weighted by ``rating_weight``.
+
+    See :func:`rating_losses` and :func:`comparison_losses` for ``rating_loss`` and ``center_coef``.
+    """
+
+    rating_loss: RatingLoss = "squared_error"
+    rating_weight: float = 1.0
+    center_coef: float = 0.0
+
+    def __call__(self, scores: Tensor, labels: Tensor, is_comparison: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Compute the sum over N judgements, C of them comparisons, for each of K models. Shape (K,).
+
+        Args:
+            scores: Scores of all first texts, then of the worse text of each comparison, in the same order. Shape (N +
+                C, K).
+            labels: Ratings from 0 to 1; not read where a judgement is a comparison. Shape (N,).
+            is_comparison: True where two texts are compared, of which the first one is better. Shape (N,).
+            weights: How often each judgement counts for each model; 1 by default. Shape (N, K).
+        """
+        first, worse = scores[: len(labels)], scores[len(labels) :]
+        losses = torch.empty_like(first)
+        losses[is_comparison] = comparison_losses(first[is_comparison], worse, self.center_coef)
+        ratings = labels[~is_comparison].unsqueeze(-1)
+        losses[~is_comparison] = self.rating_weight * rating_losses(first[~is_comparison], ratings, self.rating_loss)
+        return (losses if weights is None else losses * weights).sum(0)
+
+
+def comparison_losses(better: Tensor, worse: Tensor, center_coef: float = 0.0) -> Tensor:
+    """Negative log-likelihood of choices by the model of Bradley and Terry (1952): -log sigmoid(better - worse).
+
+    As in Ouyang et al. 2022 (arXiv 2203.02155, eq. 1). The likelihood depends on differences only; the added
+    ``center_coef * (better + worse)**2`` keeps scores, in nats, near 0 (Eisenstein et al. 2023, arXiv 2312.09244).
+    """
+    return center_coef * (better + worse) ** 2 - logsigmoid(better - worse)
+
+
+def rating_losses(scores: Tensor, ratings: Tensor, kind: RatingLoss) -> Tensor:
+    """Loss of each score for a rating from 0 to 1, broadcastable to the scores.
+
+    With ``squared_error``, the best score is the mean rating, and scores have no bounds. With ``cross_entropy``, it is
+    the log-odds of the mean rating, as the scores that explain comparisons are.
+    """
+    if kind == "squared_error":
+        return (scores - ratings) ** 2
+    return binary_cross_entropy_with_logits(scores, ratings.expand_as(scores), reduction="none")
 
 
 def ratings_of(samples: Sequence[Sample]) -> list[float]:
@@ -249,8 +309,7 @@ def build_judgements(config: RewardModelConfig) -> tuple[Data, PreTrainedTokeniz
     """All splits as judged texts that differ where they are compared, the tokenizer, and the maximum length."""
     pool = config.datapool
     pools: dict[str, TextGenPool] = {
-        split: build_pool(pool.id, {**pool.args, "split": split}).judged()  # type: ignore[attr-defined]
-        for split in SPLITS
+        split: judged(build_pool(pool.id, {**pool.args, "split": split})) for split in SPLITS
     }
     data = Data(pools, None)
     tokenizer = build_reward_model_tokenizer(config, data)
@@ -302,7 +361,7 @@ def loss_of(config: RewardModelConfig, data: Data) -> RewardModelLoss:
 
 def check_reward_model(config: RewardModelConfig) -> None:
     """Check the datapool and the training arguments, and that model and tokenizer fit."""
-    check_pool(config.datapool, for_reward_model=True)
+    check_pool(config.datapool, why_not=without_judgements)
     names = {"alg.model_name": config.alg.model_name, "tokenizer.model_name": config.tokenizer.model_name}
     for key, name in names.items():
         if has_random_weights(name) and name not in _BUILT_IN:

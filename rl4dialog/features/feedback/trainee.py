@@ -14,9 +14,16 @@ from transformers import PreTrainedModel
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_text import FORMAT
-from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_comparison, judged_texts, meta_data_of
 from rl4dialog.features.feedback import models
 from rl4dialog.features.feedback.config import RewardModelConfig
+from rl4dialog.features.feedback.judged_texts import (
+    RATING,
+    WORSE,
+    JudgedTexts,
+    is_comparison,
+    judged_texts,
+    meta_data_of,
+)
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.scores.reward_models import RewardModelCard, deviations, member_scores

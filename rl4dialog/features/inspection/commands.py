@@ -62,17 +62,17 @@ def doctor(args: Namespace) -> int:
 )
 def critic(args: Namespace) -> None:
     from rl4dialog.core.files import write_json
+    from rl4dialog.features.inspection.critic import critic_statistics, plot_calibration, utterances_in
     from rl4dialog.inference.loading import find_checkpoint
     from rl4dialog.inference.offline_evaluation import print_metrics
-    from rl4dialog.runs.plots import plot_calibration
     from rl4dialog.runs.report.pages import write_report
     from rl4dialog.runs.run_folder import CRITIC_MEASURE_FILE
-    from rl4dialog.training.critic_measure import CriticMeasure, critic_statistics
+    from rl4dialog.training.critic_measure import CriticMeasure
 
     loaded = load_model(Namespace(**vars(args), model=None, config_path=None))
     measure = CriticMeasure(loaded, loaded.policy, loaded.policy_with_critic, args.seed)
     states, returns, seen = measure.drawn(loaded.data.samples(args.split), args.n_states, args.n_continuations)
-    alternatives = measure.alternatives(states[: args.n_ordered], args.n_continuations)
+    alternatives = utterances_in(measure, states[: args.n_ordered], args.n_continuations)
     found = critic_statistics(states, returns, seen, alternatives)
     found["notes"] += measure.notes
     path = Path(args.run_path).expanduser() / CRITIC_MEASURE_FILE

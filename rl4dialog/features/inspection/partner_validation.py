@@ -463,7 +463,14 @@ def write_findings(found: Sequence[Found], folder: Path, about: Mapping[str, Any
     """Write ``partners.json`` and the page ``partners.html``."""
     verdicts = {each.name: each.verdict for each in found}
     write_json(folder / "partners.json", {**about, "verdicts": verdicts, "partners": to_plain(found)})
-    return write_page("partners.html", folder / "partners.html", found=found, about=about, notes=[], warnings=[])
+    return write_page(
+        Path(__file__).with_name("partners.html"),
+        folder / "partners.html",
+        found=found,
+        about=about,
+        notes=[],
+        warnings=[],
+    )
 
 
 def print_findings(found: Sequence[Found]) -> None:

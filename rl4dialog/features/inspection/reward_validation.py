@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
+from scipy import stats
 
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.console import Console
@@ -29,7 +30,7 @@ from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, names_needi
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import RatedDialogue
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.functional.statistics import Interval, bootstrap_intervals, kendall_tau_b, spearman
+from rl4dialog.functional.statistics import Interval, bootstrap_intervals, spearman
 from rl4dialog.inference.offline_evaluation import make_folder
 from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.runs.plots import plain_figure, save_figure
@@ -84,9 +85,9 @@ def correlate(
 
     def of_groups(drawn: NDArray[np.int64]) -> tuple[float, float]:
         rows = np.repeat(items, np.bincount(drawn, minlength=n_groups)[group_of])
-        return spearman(x[rows], y[rows]), kendall_tau_b(x[rows], y[rows])
+        return spearman(x[rows], y[rows]), stats.kendalltau(x[rows], y[rows]).statistic
 
-    found = Correlation(n, spearman(x, y), kendall_tau_b(x, y))
+    found = Correlation(n, spearman(x, y), float(stats.kendalltau(x, y).statistic))
     if n_groups < MIN_GROUPS or n_resamples == 0:
         return found
     first, second = bootstrap_intervals(of_groups, n_groups, n_resamples=n_resamples)

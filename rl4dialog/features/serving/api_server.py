@@ -29,8 +29,8 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row, is_empty
 from rl4dialog.features.serving.chat import ChatAgent
+from rl4dialog.features.serving.replies import PartialReply
 from rl4dialog.features.serving.server import Address, App, PageGuard
-from rl4dialog.policies.answering import PartialReply
 from rl4dialog.policies.generation import MIN_TEMPERATURE, NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.text.prompts import written_calls
 

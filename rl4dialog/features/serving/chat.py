@@ -25,10 +25,10 @@ from rl4dialog.core.protocols import Toolbox
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Frame, PartnerReply
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.features.serving.replies import PartialReply, TokenDetails, stream_reply
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.loading import LoadedPolicy, check_learns_v
-from rl4dialog.policies.answering import PartialReply, stream_reply
-from rl4dialog.policies.generation import GenerationSettings, TokenDetails, without_beams
+from rl4dialog.policies.generation import GenerationSettings, without_beams
 from rl4dialog.scores.scoring import ReplyScores
 from rl4dialog.text.prompts import History, written_calls
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rl4dialog.features.serving.page import escaped
-from rl4dialog.policies.generation import TokenDetails
+from rl4dialog.features.serving.replies import TokenDetails
 
 Colour = tuple[int, int, int]
 

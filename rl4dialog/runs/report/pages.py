@@ -1,4 +1,4 @@
-"""``report.html``: the pages of a run and of an improvement by feedback, each a single file, from templates."""
+"""``report.html``: the page of a run, a single file, from templates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from rl4dialog.core.config_blocks import TEXT_GENERATION
@@ -45,7 +45,6 @@ from rl4dialog.runs.report.metrics import (
 from rl4dialog.runs.report.samples import SampleSet, extreme_utterances, failure_counts, sample_set, what_they_are
 from rl4dialog.runs.run_folder import LOG_FILE, REPORT_FILE, read_critic, run_state
 from rl4dialog.runs.summary import format_number, headlines_of, verdict
-from rl4dialog.scores.reward_models import KEY as SCORE
 
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ (\w+) (\S+): (.*)")
 NOT_WRITTEN = "the report of the run could not be written"
@@ -182,13 +181,7 @@ def _log_lines(run: Run) -> list[tuple[datetime, str, str]]:
 
 
 _logger = logging.getLogger(__name__)
-CORRECTED = "corrections"
-"""Split of the comparison: corrected replies, whose references are the corrections."""
-LOSS, KL = "loss/reference", "kl/per_token"
-"""Metrics that only a comparison has."""
-_IMPROVED = ("before", "after")
-_IMPORTANT = (SCORE, "reward", "length/words", LOSS, KL)
-_N_NAMED = 4  # metrics that a sentence names
+TEMPLATES = Path(__file__).with_name("templates")
 _DISTRIBUTIONS = {
     REWARD_KEY: ("Reward", "reward"),
     "episode/return": ("Return", "return"),
@@ -212,7 +205,9 @@ def write_report(run_path: str | Path, output: str | Path | None = None, state: 
     """Write the report of a run, finished or not, by default to ``report.html`` in its folder; returns the path."""
     run = read_run(run_path)
     content = run_content(run, state or run_state(run.path))
-    return write_page("run.html", Path(output).expanduser() if output else run.path / REPORT_FILE, **content)
+    return write_page(
+        TEMPLATES / "run.html", Path(output).expanduser() if output else run.path / REPORT_FILE, **content
+    )
 
 
 def write_report_or_warn(run_path: str | Path) -> None:
@@ -363,7 +358,7 @@ def _distributions(
     before: Predictions | None, after: Predictions | None, of: str, repeats: Collection[str]
 ) -> list[Picture]:
     """Rewards and lengths of all evaluated replies, or returns of all conversations or episodes."""
-    known = {label: each for label, each in zip(_IMPROVED, (before, after), strict=True) if each is not None}
+    known = {label: each for label, each in zip(("before", "after"), (before, after), strict=True) if each is not None}
     drawn = [
         (title, of, axis, {label: each.scores[key] for label, each in known.items()})
         for key, (title, axis) in _DISTRIBUTIONS.items()
@@ -390,50 +385,13 @@ def _remaining(run: Run, drawn: Sequence[Panel]) -> list[dict[str, Any]]:
     return rows
 
 
-def write_improvement_report(comparison: Path, output: Path, result: str, about: Mapping[str, str]) -> Path:
-    """Write an improvement's report; evaluation 0 of the comparison is the model before, and 1 after it."""
-    run = read_run(comparison)
-    content = run_content(run, run_state(run.path), _IMPROVED)
-    found = [*content["changes"], *content["other_changes"]]
-    evaluations = before_and_after(run, CORRECTED)
-    known = {label: each for label, each in zip(_IMPROVED, evaluations, strict=True) if each is not None}
-    content |= {
-        "verdict": result,
-        "facts": list(about.items()),
-        "changes": [change for key in _IMPORTANT for change in found if change.key == key],
-        "other_changes": [change for change in found if change.key not in _IMPORTANT],
-        "title": output.parent.name,
-        "corrected": sample_set(CORRECTED, known) if known else None,
-        "corrected_changes": metric_changes(run, CORRECTED, *evaluations),
-    }
-    return write_page("improvement.html", output, **content)
-
-
-def effects(comparison: Path) -> str:
-    """Say which metrics of the test prompts of a comparison changed significantly, and in which direction."""
-    run = read_run(comparison)
-    evaluations = before_and_after(run, "test")
-    n_samples = len(evaluations[1] or ())
-    if n_samples < MIN_SAMPLES:
-        return f"no verdict, which takes at least {MIN_SAMPLES} test prompts; there are {n_samples}"
-    repeats = repeated_keys([each for each in evaluations if each is not None])
-    changes = metric_changes(run, "test", *evaluations, repeats)
-    better, worse = ([each.key for each in changes if each.effect == effect] for effect in ("better", "worse"))
-    if not better and not worse:
-        return "no metric changed significantly on the test prompts"
-    found = f"significantly better: {_names(better)}; significantly worse: {_names(worse)}"
-    return found if better else f"{found}. The model before is the better one"
-
-
-def _names(keys: Sequence[str]) -> str:
-    keys = sorted(keys, key=lambda key: key not in _IMPORTANT)
-    n_more = len(keys) - _N_NAMED
-    return ", ".join(keys[:_N_NAMED]) + (f" and {n_more} more" if n_more > 0 else "") if keys else "nothing"
-
-
-def write_page(template: str, output: Path, **content: Any) -> Path:
+def write_page(template: Path, output: Path, **content: Any) -> Path:
     """Render a template with variables, of which everything but `Markup` is escaped, and write the page atomically."""
-    page = _environment().get_template(template).render(colors=COLORS, min_samples=MIN_SAMPLES, **content)
+    page = (
+        _environment(template.parent)
+        .get_template(template.name)
+        .render(colors=COLORS, min_samples=MIN_SAMPLES, **content)
+    )
     with naming_errors(output, "; choose another --output"), replaced(output) as temporary:
         # Models can generate lone surrogates, which UTF-8 cannot encode.
         temporary.write_text(page, encoding="utf-8", errors="replace")
@@ -446,9 +404,10 @@ def breakable(key: str) -> Markup:
 
 
 @cache
-def _environment() -> Environment:
+def _environment(folder: Path) -> Environment:
+    """What renders the templates of a folder, which can extend :data:`TEMPLATES`."""
     options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-    environment = Environment(loader=PackageLoader("rl4dialog.runs.report"), undefined=StrictUndefined, **options)
+    environment = Environment(loader=FileSystemLoader([folder, TEMPLATES]), undefined=StrictUndefined, **options)
     dump = partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)
     environment.filters |= {"number": format_number, "yaml": lambda obj: dump(to_plain(obj)), "breakable": breakable}
     return environment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from rl4dialog.core.config_blocks import ComponentConfig, inner_component
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.registry import import_object
-from rl4dialog.data.judged_texts import JudgedTexts
 from rl4dialog.data.mixture import Mixture, PoolShare, checked_pools
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
@@ -117,25 +116,27 @@ def check_components(config: RunConfig) -> None:
         import_object(check)(config)
 
 
-def check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:
+def without_prompts(pool_class: Any) -> str:
+    """Why a run cannot use a datapool, if its samples have no prompts."""
+    return "" if getattr(pool_class, "has_prompts", True) else "has no prompts; it is for alg.id: reward_model"
+
+
+def check_pool(
+    pool: ComponentConfig | PoolShare, where: str = "datapool", why_not: Callable[[Any], str] = without_prompts
+) -> None:
     """Check a datapool and, if it is a mixture, its parts."""
     id, args, pool_class = pool.id, pool.args, catalog.DataPoolRegistry.resolve(pool.id)
     if "split" in args:
         raise ConfigError(f"{where}.args.split: every run reads all three splits; remove it")
     catalog.DataPoolRegistry.check(id, args, f"{where}.args")
-    if for_reward_model and not hasattr(pool_class, "judged"):
-        known = "use rated_dialogues or feedback"
-        raise ConfigError(f"{where}.id: {id} has no judgements for alg.id: reward_model; {known}")
-    if not inspect.isclass(pool_class):
-        return
-    if not for_reward_model and issubclass(pool_class, JudgedTexts):
-        raise ConfigError(f"{where}.id: {id} has no prompts; it is for alg.id: reward_model")
-    if issubclass(pool_class, Mixture):
+    if why := why_not(pool_class):
+        raise ConfigError(f"{where}.id: {id} {why}")
+    if inspect.isclass(pool_class) and issubclass(pool_class, Mixture):
         for number, inner in enumerate(checked_pools(args["pools"])):
             place = f"{where}.args.pools[{number}]"
             if catalog.DataPoolRegistry.takes(inner.id, "world"):
                 raise ConfigError(f"{place}.id: {inner.id} needs a task, so it cannot be part of a mixture")
-            check_pool(inner, place, for_reward_model)
+            check_pool(inner, place, why_not)
 
 
 def check_text(config: TextConfig) -> None:

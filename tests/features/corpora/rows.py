@@ -13,6 +13,7 @@ METRIC_KEYS = {
         for subset in ("overall", "overlap", "non_overlap")
         for part in ("/precision", "/recall", "_f_score")
     },
+    "rouge_l_max": {"lexical/rouge_l_max"},
     "spice": {"lexical/spice"},
     "spider": {"lexical/spider"},
     "summaCConv": {"consistency/summacconv"},
@@ -47,6 +48,7 @@ ARGUMENTS = {
 }
 SAME_AS_METRIC = {
     "parent": ("parent_totto", "table_to_text/parent_overall_f_score"),
+    "rouge_l_max": ("rouge_l_max", "lexical/rouge_l_max"),
     "spider": ("spider", "lexical/spider"),
 }
 DEPENDS_ON_THE_OTHERS = ["spider"]
@@ -55,14 +57,17 @@ ACCEPTED_REWARDS = [
     ("meteor", {"shaping_fn": "common_gen_repeat_penalty"}),
     ("rouge", {"rouge_type": "rouge1", "shaping_fn": "common_gen_repeat_penalty", "use_single_ref": False}),
     ("rouge_combined", {"shaping_fn": "common_gen_repeat_penalty"}),
+    ("rouge_l_max", {"max_n": 4, "limit_length": True, "length_limit": 100, "length_limit_type": "words"}),
+    ("rouge_l_max", {"apply_avg": True, "apply_best": True, "alpha": 0.5, "weight_factor": 1.2, "stemming": True}),
     ("spider", {"spice_coeff": 0.5, "cider_coeff": 0.5, "shaping_fn": "common_gen_repeat_penalty_batched"}),
 ]
 ACCEPTED_METRICS = [
     ("summaCConv", {"granularity": "sentence"}),
     ("summaCZS", {"granularity": "sentence", "use_ent": True, "use_con": False}),
 ]
-NO_EFFECT = ["common_gen_preference_model"]
+NO_EFFECT = ["rouge_l_max", "common_gen_preference_model"]
 WRONG_ARGUMENTS = [
+    "metric rouge_l_max: length_limit_type=letters length_limit=-1 alpha=2",
     "reward function common_gen_preference_model: batch_size=0 meteor_coeff=x",
     "metric spider: cider_coeff=x",
     "datapool cnn_daily_mail: truncate_article=0",

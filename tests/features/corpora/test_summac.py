@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from rl4dialog.catalog import MetricRegistry
 from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.features.corpora.summac import SummaCConvMetric, SummaCZSMetric
-from rl4dialog.scores.consistency import NliModel
+from rl4dialog.scores.classifiers import NliModel
 
 LABELS = ["entailment", "neutral", "contradiction"]
 SENTENCES = ["A cat sat a mat.", "The dog sat hi hi.", "Hi.", "Mat mat mat dog."]

@@ -7,4 +7,11 @@ def evaluations_of_a_trial(run):
     evaluations(run, "m")
 
 
-READ_RUNS = [evaluations_of_a_trial]
+def comparison_with_itself(run):
+    from rl4dialog.features.experiments.identity import compare_runs
+
+    compare_runs(run, run)
+
+
+FIRST = ["report"]
+READ_RUNS = [evaluations_of_a_trial, comparison_with_itself]

@@ -5,9 +5,10 @@ from pages import yaml_of
 from reward_models import make_config as reward_model_config
 
 from rl4dialog.core.config import kind_of, parse_config, text_config
+from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.features.feedback.config import RewardModelConfig
-from rl4dialog.training.building.components import check_components
+from rl4dialog.training.building.components import check_components, check_pool
 
 RATED = {"id": "rated_dialogues", "share": 1, "args": {"dataset": "small_talk", "unit": "reply"}}
 
@@ -35,6 +36,12 @@ RATED = {"id": "rated_dialogues", "share": 1, "args": {"dataset": "small_talk", 
 def test_keys_and_components_of_other_kinds_are_refused(blocks, message):
     with pytest.raises(ConfigError, match=message):
         check_components(parse_config(reward_model_config(**blocks), "c.yml"))
+
+
+def test_a_policy_cannot_learn_from_ratings():
+    mixed = ComponentConfig(id="mixture", args={"pools": [RATED]})
+    with pytest.raises(ConfigError, match=r"pools\[0\].id: rated_dialogues has no prompts; it is for"):
+        check_pool(mixed)
 
 
 def test_kind_follows_from_the_algorithm():

@@ -6,7 +6,7 @@ from feedback_loop import accuracy_of, write_votes
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_feedback, write_queue
-from rl4dialog.data.small_talk.pool import SimulatedPerson, utility
+from rl4dialog.features.feedback.simulated_person import SimulatedPerson, utility
 
 GOOD, BAD = "what do you like to eat after school ?", "no"
 

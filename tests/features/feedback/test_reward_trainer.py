@@ -8,8 +8,7 @@ import torch
 from tiny import WORDS, make_tokenizer
 from transformers import GPT2Config, GPT2ForSequenceClassification, TrainingArguments
 
-from rl4dialog.features.feedback.models import RewardEnsemble, RewardModelTrainer, pad_judged
-from rl4dialog.functional.losses import RewardModelLoss
+from rl4dialog.features.feedback.models import RewardEnsemble, RewardModelLoss, RewardModelTrainer, pad_judged
 from rl4dialog.training.resumable_trainer import run_trainer
 
 CENTER_COEF = 0.05

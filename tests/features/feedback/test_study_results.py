@@ -14,8 +14,8 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import JudgedReply, append_feedback, read_feedback
 from rl4dialog.data.conversational import Conversational
 from rl4dialog.data.conversations.pool import LoggedConversations
-from rl4dialog.data.judged_texts import FeedbackPool, RatedDialogues
 from rl4dialog.data.ratings import load_ratings, read_latest
+from rl4dialog.features.feedback.judged_texts import FeedbackPool, RatedDialogues
 from rl4dialog.features.feedback.study_results import agreement, write_results
 
 # Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", section D: four observers, twelve units.

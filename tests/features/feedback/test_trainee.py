@@ -10,8 +10,8 @@ from runs import complete_run, lines, run_folder
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.judged_texts import RatedDialogues, judged_texts
 from rl4dialog.features.feedback.config import RewardModelConfig
+from rl4dialog.features.feedback.judged_texts import RatedDialogues, judged_texts
 from rl4dialog.features.feedback.models import build_judgements, loss_of
 from rl4dialog.runs.report.pages import write_report_or_warn
 from rl4dialog.scores.reward_models import LearnedRewardMetric, load_reward_model

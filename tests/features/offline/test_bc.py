@@ -9,9 +9,16 @@ import torch
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.features.offline.algorithms.bc import FilteredBC, MCReturns
-from rl4dialog.features.offline.algorithms.chai import CHAI, CandidateCache, LoggedReplies
+from rl4dialog.features.offline.algorithms.chai import (
+    CHAI,
+    CandidateCache,
+    LoggedReplies,
+    turn_numbers,
+    turn_replies,
+    turn_states,
+)
 from rl4dialog.features.offline.algorithms.q_learning import States
-from rl4dialog.functional.advantages import Turns, turn_numbers, turn_replies, turn_states
+from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.replies import Replies
 from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch
 from tests.tiny import make_gpt2
@@ -80,6 +87,13 @@ def test_only_what_is_kept_is_learned(tmp_path):
 def learner_of(folder, **args):
     model = make_gpt2(marked_tokenizer())
     return make_learner(CHAI, make_log(folder, model), model, reranked=True, **args)
+
+
+def test_state_of_a_turn_is_all_that_was_read_before_it():
+    replies = Replies.from_ids([[7], [8, 9]], [[1, 2, 3, 4], [5]])
+    replies.response_mask = torch.tensor([[True, True, False, True], [True, False, False, False]])
+    replies.turn = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0]])
+    assert turn_states(replies, Turns.of(replies)) == [[7], [7, 1, 2, 3], [8, 9]]
 
 
 def test_candidates_are_generated_once_and_do_not_depend_on_the_order(tmp_path):

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from rl4dialog.features.offline.algorithms.bc import MCReturns
-from rl4dialog.features.offline.algorithms.chai import CHAI
+from rl4dialog.features.offline.algorithms.chai import CHAI, turn_numbers
 from rl4dialog.features.offline.algorithms.q_learning import CQL, ILQL
 from rl4dialog.features.offline.losses import sampled_conservative_penalty
-from rl4dialog.functional.advantages import Turns, turn_numbers
+from rl4dialog.functional.advantages import Turns
 from tests.covering import covering
 from tests.offline import (
     assert_gradients,

@@ -15,8 +15,8 @@ from echo_model import Echo
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.features.serving.api_server import ApiError, ChatRequest, Completions, make_app, parse_request, stopped
+from rl4dialog.features.serving.replies import PartialReply
 from rl4dialog.features.serving.server import Address
-from rl4dialog.policies.answering import PartialReply
 
 
 def parse(messages=None, **keys):

@@ -33,8 +33,8 @@ from rl4dialog.features.serving.page import (
     status_html,
     without_joiners,
 )
+from rl4dialog.features.serving.replies import TokenDetails
 from rl4dialog.features.serving.server import MAX_BODY_BYTES, Address
-from rl4dialog.policies.generation import TokenDetails
 
 
 def served(models, feedback, allow_hosts=()):

@@ -6,8 +6,8 @@ from echo_model import Echo
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, PartnerError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.core.types import PartnerReply
+from rl4dialog.features.serving.replies import PartialReply
 from rl4dialog.features.serving.teaching import Situation, Teaching
-from rl4dialog.policies.answering import PartialReply
 
 
 class Counter(Echo):

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
+from rl4dialog.features.serving.replies import TokenDetails
 from rl4dialog.features.serving.token_colours import QUANTITIES, Scale, common_scale, tokens_html
-from rl4dialog.policies.generation import TokenDetails
 
 LOG_PROB, VALUE, KL, ADVANTAGE = QUANTITIES.values()
 DETAILS = TokenDetails([" a", "b"], [-2.0, -0.5], [0.25, 1.5], [-0.5, 0.25], [0.5, -1.5])

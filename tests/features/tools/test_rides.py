@@ -15,11 +15,11 @@ from tool_cases import shop_toolbox
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.features.serving.api_server import parse_request
 from rl4dialog.features.serving.chat import Chat, ChatState
+from rl4dialog.features.serving.replies import PartialReply
 from rl4dialog.features.serving.terminal import TerminalChat
 from rl4dialog.features.tools.rides import QUESTIONS
 from rl4dialog.features.tools.toolbox import Calls
 from rl4dialog.partners.scripted import FactsPartner
-from rl4dialog.policies.answering import PartialReply
 from rl4dialog.tasks.playing import play
 
 SHORT = {

@@ -148,17 +148,14 @@ reward function regex: pattern=3
 reward function composite: rewards={}
 metric causal_perplexity: stride=0 model_type=t5
 metric diversity: window_size="100"
-metric rouge_l_max: length_limit_type=letters length_limit=-1 alpha=2
 metric reply_perplexity: splits=[]
 metric self_bleu: max_ngram_order=0
 metric learned_reward: output=logits
 metric meteor: synonyms=off
-datapool rated_dialogues: ratings=[]
 datapool conversational: turns=al held_out_share=0.5
 datapool daily_dialog: context_size=2.0 format=eos max_size=true
 datapool dummy_pool: n_samples=0
 datapool jsonl: path=3
-datapool persona_chat: persona_side=slef
 datapool random_numbers: largest=0
 datapool small_talk: n_val=-1
 callback early_stopping: patience=0

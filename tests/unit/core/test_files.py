@@ -34,7 +34,6 @@ from rl4dialog.core.files import (
 )
 from rl4dialog.data.ratings import read_latest
 from rl4dialog.inference.loading import read_run_config
-from rl4dialog.runs.identity import compare_runs
 from rl4dialog.runs.listing import list_runs, print_runs
 from rl4dialog.runs.report.pages import write_report
 from rl4dialog.runs.run_folder import RunFolder, only_writer, read_result
@@ -121,7 +120,6 @@ def test_task_files(tmp_path, write, read, files):
 
 def test_run_folders(tmp_path):
     run = write_run(tmp_path / "runs" / "a", n_iters=2)
-    other = write_run(tmp_path / "runs" / "b", n_iters=2)
     write_json(run / "result.json", {"iterations": 2, "test": {"before": {"m": 0.5}, "after": {"m": 1.0}}})
     write_json(run / "provenance.json", {"git": {"commit": "abc", "dirty": False}, "packages": {"torch": "1"}})
     write_json(run / "test_split_players.json", {"best": {"m": 1.0}})
@@ -132,7 +130,6 @@ def test_run_folders(tmp_path):
     uses = [
         lambda: write_report(run),
         lambda: print_runs(list_runs(tmp_path / "runs"), console=Console(file=io.StringIO())),
-        lambda: compare_runs(run, other),
         lambda: read_result(run),
         *(functools.partial(read, run) for read in rows_of_features("READ_RUNS")),
     ]

@@ -1,10 +1,10 @@
 """Samples of several datapools by share."""
 
+import json
 import logging
 from collections import Counter
 
 import pytest
-from feedback_files import mixed_feedback, write_feedback
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import ConfigError, DataError
@@ -14,9 +14,12 @@ from rl4dialog.training.building.texts import build_pool
 SMALL_TALK = {"id": "small_talk", "args": {"n_train": 4, "n_val": 4, "n_test": 4, "max_size": 6}, "share": 1}
 
 
-def feedback(folder, share=1, **args):
-    path = write_feedback(folder / "feedback.jsonl", mixed_feedback()) if not list(folder.iterdir()) else None
-    return {"id": "feedback", "args": {"path": str(path or folder / "feedback.jsonl"), **args}, "share": share}
+def talks(folder, share=1):
+    """A datapool of files: six conversations for training, and three for each other split."""
+    for split, n in (("train", 6), ("val", 3), ("test", 3)):
+        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+        (folder / f"{split}.jsonl").write_text(f"{json.dumps({'messages': said})}\n" * n)
+    return {"id": "conversational", "args": {"path": str(folder)}, "share": share}
 
 
 def mixture(split, *pools, **args):
@@ -29,39 +32,25 @@ def counts(pool):
 
 def test_smaller_pool_is_repeated_until_the_shares_hold(tmp_path, caplog):
     caplog.set_level(logging.INFO, "rl4dialog")
-    corrections = feedback(tmp_path, 3, use="corrections")
-    pool = mixture("train", corrections, SMALL_TALK)
-    assert counts(pool) == {"feedback": 18, "small_talk": 6}
-    assert set(Counter(s.id for s, _ in pool if "feedback" in str(s.id)).values()) == {3}
-    assert "mixture: 18 samples of feedback, which has 6 (repeated)" in caplog.text
+    pool = mixture("train", talks(tmp_path, 3), SMALL_TALK)
+    assert counts(pool) == {"conversational": 18, "small_talk": 6}
+    assert set(Counter(s.id for s, _ in pool if "conversational" in str(s.id)).values()) == {3}
+    assert "mixture: 18 samples of conversational, which has 6 (repeated)" in caplog.text
     assert pool.end_of_turn == "<EOU>" and pool.dialogue_format is not None
 
 
 def test_size_cuts_pools_and_the_order_is_mixed_by_seed(tmp_path):
-    corrections = feedback(tmp_path, use="corrections")
-    pool, other = (mixture("train", corrections, SMALL_TALK, size=8, seed=seed) for seed in (0, 1))
-    assert counts(pool) == counts(other) == {"feedback": 4, "small_talk": 4}
+    pool, other = (mixture("train", talks(tmp_path), SMALL_TALK, size=8, seed=seed) for seed in (0, 1))
+    assert counts(pool) == counts(other) == {"conversational": 4, "small_talk": 4}
     names = [(s.meta_data or {})["pool"] for s, _ in pool]
     assert names != sorted(names) and names != [(s.meta_data or {})["pool"] for s, _ in other]
 
 
 def test_val_has_all_samples_of_all_pools_whose_formats_are_equal(tmp_path):
-    assert counts(mixture("val", feedback(tmp_path, 5, use="corrections"), SMALL_TALK)) == {
-        "feedback": 3,
-        "small_talk": 6,
-    }
+    assert counts(mixture("val", talks(tmp_path, 5), SMALL_TALK)) == {"conversational": 3, "small_talk": 6}
     plain = {"id": "dummy_pool", "args": {"prompt": "a"}, "share": 1}
     with pytest.raises(DataError, match="need the same dialogue format, not dummy_pool: none, small_talk: eou"):
         mixture("train", plain, SMALL_TALK)
-
-
-def test_judgements_of_ratings_and_feedback_are_mixed(tmp_path):
-    rated = {"id": "rated_dialogues", "args": {"dataset": "small_talk", "unit": "reply", "max_size": 18}, "share": 1}
-    judged = mixture("train", feedback(tmp_path), rated).judged()
-    assert counts(judged) == {"feedback": 18, "rated_dialogues": 18}
-    assert (judged.unit, judged.ratings, judged.scale) == ("reply", ("interest", "rating"), None)
-    with pytest.raises(ConfigError, match="the context_size of all datapools of a reward model must be equal"):
-        mixture("train", feedback(tmp_path, context_size=1), rated).judged()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from rl4dialog.functional.advantages import (
     leave_one_out_advantages,
     turn_advantages,
     turn_bounds,
-    turn_states,
 )
 from rl4dialog.functional.replies import Replies
 
@@ -46,11 +45,6 @@ def test_means_have_gradients():
     numbers = torch.ones(4, requires_grad=True)
     (Turns.of(joined()).means(numbers) * torch.tensor([1.0, 10.0, 100.0])).sum().backward()
     assert numbers.grad is not None and numbers.grad.tolist() == [0.5, 0.5, 10.0, 100.0]
-
-
-def test_state_of_a_turn_is_all_that_was_read_before_it():
-    replies = joined()
-    assert turn_states(replies, Turns.of(replies)) == [[7], [7, 1, 2, 3], [8, 9]]
 
 
 RNG = np.random.default_rng(0)

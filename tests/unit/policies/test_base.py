@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.functional.masks import padded
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.answering import stream_reply
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.maskable import MaskableSeq2SeqLMActorCriticPolicy
 from rl4dialog.policies.models import check_fits, ids_without_token, language_model_without_weights, load_language_model
@@ -100,7 +99,9 @@ def test_samples_have_only_tokens(kind, kwargs):
     actions, _, _ = larger.forward(found.observations | obs(20))
     assert int(actions.max()) < N
     for prompt in PROMPTS:
-        assert max(list(stream_reply(larger, prompt, seed=1))[-1].token_ids) < N
+        ids = torch.tensor([prompt])
+        steps = larger.stream({"prompt_ids": ids, "prompt_mask": torch.ones_like(ids).bool()})
+        assert max(int(step.ids[0]) for step in steps) < N
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])

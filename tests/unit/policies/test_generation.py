@@ -1,7 +1,5 @@
 """Sampling: the policy's distribution, the sampler's filters, and where replies end."""
 
-from typing import ClassVar
-
 import pytest
 import torch
 from tiny import MODELS, WORDS, make_bart, make_env, make_gpt2, make_policy, make_t5, make_tokenizer, maskable_class_of
@@ -9,8 +7,7 @@ from tiny import MODELS, WORDS, make_bart, make_env, make_gpt2, make_policy, mak
 from rl4dialog.core.errors import ConfigError, TrainingError
 from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.functional.masks import padded
-from rl4dialog.policies.answering import stream_reply
-from rl4dialog.policies.generation import GenerationSettings, SampledTokens, StepEditor, all_steps, sample_steps
+from rl4dialog.policies.generation import GenerationSettings, StepEditor, all_steps, sample_steps
 from rl4dialog.policies.graph_sampler import GraphSampler
 from rl4dialog.policies.maskable import MaskableCausalLMActorCriticPolicy
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -289,62 +286,11 @@ def test_streamed_reply_is_the_generated_one(model, tokenizer, settings, masked,
     env = make_env(tokenizer, max_episode_length=12)
     policy = make_policy(env, model, critic="none", **({"policy_class": maskable_class_of(model)} if masked else {}))
     policy.sampler = sampler
-    ids = torch.tensor([PROMPT])
+    obs = observation([PROMPT])
     for seed in range(2):
         torch.manual_seed(seed)
-        whole = policy.generate({"prompt_ids": ids, "prompt_mask": torch.ones_like(ids).bool()}, **settings)
+        whole = policy.generate(obs, **settings)
         before = torch.get_rng_state()
-        parts = list(stream_reply(policy, PROMPT, seed, **settings))
+        steps = list(policy.stream(obs, torch.Generator().manual_seed(seed), **settings))
         assert torch.equal(torch.get_rng_state(), before)
-        assert list(parts[-1].token_ids) == whole.response_ids[0].tolist()
-        assert parts[-1].text == policy.end_of_turn.reply_text(whole.response_ids[0].tolist())
-        assert [len(part.token_ids) for part in parts[:-1]] == list(range(1, whole.response_ids.shape[1] + 1))
-
-
-class Pieces:
-    """A tokenizer whose tokens are given texts; a broken character is one that lacks its second half."""
-
-    added_tokens_decoder: ClassVar[dict] = {}
-
-    def __init__(self, *pieces):
-        self._pieces = pieces
-
-    def __len__(self):
-        return len(self._pieces)
-
-    def convert_ids_to_tokens(self, ids):
-        return [self._pieces[id] for id in ids]
-
-    def decode(self, ids, skip_special_tokens=False):
-        del skip_special_tokens
-        return "".join(self._pieces[id] for id in ids)
-
-
-def streamed(*pieces):
-    """What is shown while a policy says these tokens one after another."""
-
-    class Scripted:
-        device = torch.device("cpu")
-        end_of_turn = EndOfTurn(Pieces(*pieces), [], "<EOU>")
-
-        def stream(self, obs, random, **kwargs):
-            del obs, random, kwargs
-            for id in range(len(pieces)):
-                yield SampledTokens(torch.tensor([0]), torch.tensor([id]), torch.tensor([0.0]))
-
-    policy = Scripted()
-    return [part.text for part in stream_reply(policy, PROMPT)]
-
-
-@pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        (("yes", " <", "E", "OU>"), ["yes", "yes", "yes", "yes", "yes"]),
-        (("1 <", " 2"), ["1", "1 < 2", "1 < 2"]),
-        (("1 <",), ["1", "1"]),
-        (("so ", "\ufffd"), ["so", "so", "so \ufffd"]),
-        (("a", "<EOU>"), ["a", "a", "a"]),
-    ],
-)
-def test_beginning_of_a_marker_or_a_character_is_held_back(pieces, expected):
-    assert streamed(*pieces) == expected
+        assert [int(step.ids[0]) for step in steps] == whole.response_ids[0].tolist()

@@ -6,7 +6,7 @@ from tiny import make_gpt2, make_tokenizer
 from transformers import GPT2Config, GPT2ForSequenceClassification, RobertaConfig
 
 from rl4dialog.core.errors import ConfigError, ModelError
-from rl4dialog.scores.classifiers import SequenceClassifier, label_index, max_tokens
+from rl4dialog.scores.classifiers import NliModel, SequenceClassifier, label_index, max_tokens
 
 TEXTS = ["a cat sat", "", "hi", "dog mat dog a hi cat", "😀"]
 PAIRS = ["dog", "hi hi", "", "a", "cat sat mat"]
@@ -73,3 +73,28 @@ def test_unknown_label_is_refused_with_the_known_ones(label, save_classifier):
     config = SequenceClassifier.from_pretrained(save_classifier(["no", "yes", "maybe"])).model.config
     with pytest.raises(ConfigError, match=r"no class .*\(classes: 0 'no', 1 'yes', 2 'maybe'\)"):
         label_index(config, label, "metric 'x'")
+
+
+@pytest.mark.parametrize(
+    ("labels", "columns"),
+    [
+        (["CONTRADICTION", "NEUTRAL", "ENTAILMENT"], [2, 0, 1]),
+        (["entailment", "neutral", "contradiction"], [0, 2, 1]),
+        (["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"], [0, 1, 2]),
+    ],
+)
+def test_columns_are_entailment_contradiction_neutral(labels, columns, save_classifier):
+    folder = save_classifier(labels)
+    premises, hypotheses = ["a cat sat", "hi"], ["cat", "a dog sat"]
+    found = NliModel(folder, 1, "x").probabilities(premises, hypotheses)
+    probabilities = SequenceClassifier.from_pretrained(folder).logits(premises, hypotheses).softmax(-1).numpy()
+    assert found == pytest.approx(probabilities[:, columns], abs=1e-6)
+    assert found.sum(1) == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize("labels", [["LABEL_0", "LABEL_1", "LABEL_2"], ["entailment", "not_entailment"]], ids=str)
+def test_labels_that_do_not_say_are_refused(labels, save_classifier):
+    with pytest.raises(
+        ModelError, match=rf"metric 'x'.* has no label that identifies the class .*: its labels are {labels[0]}"
+    ):
+        NliModel(save_classifier(labels), 1, "metric 'x'")

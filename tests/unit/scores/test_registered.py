@@ -55,11 +55,9 @@ KEYS = {
     "learned_reward": {"semantic/learned_automodel_metric"},
     "length": {"length/words"},
     "meteor": {"lexical/meteor_exact_stem"},
-    "persona_consistency": {"consistency/persona", "consistency/persona_contradiction"},
     "reply_perplexity": {"fluency_metrics/reply_perplexity"},
     "reward": {"reward/rouge"},
     "rouge": {f"lexical/rouge_{name}" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
-    "rouge_l_max": {"lexical/rouge_l_max"},
     "sacre_bleu": {"lexical/sacrebleu"},
     "self_bleu": {"diversity_metrics/self_bleu"},
     "ter": {"lexical/ter"},
@@ -81,8 +79,7 @@ DIALOGUE_KEYS = {
         )
     },
     "conversation_reward_model": {"conversation/reward_model"},
-    "persona_consistency": KEYS["persona_consistency"],
-    "persona_ranking": {f"persona_ranking/{name}" for name in ("p@1", "p@5", "r@5", "r@10", "mrr", "potential")},
+    **rows_of_features("DIALOGUE_METRIC_KEYS"),
 }
 WALK = {"start": "a", "edges": {"a": ["cat"], "cat": []}, "goal": "cat", "max_steps": 3}
 
@@ -97,8 +94,6 @@ def args(request, tmp_path):
 
     def of(id):
         get = request.getfixturevalue
-        if id == "persona_consistency":
-            return {"model_name": get("save_classifier")(["entailment", "neutral", "contradiction"])}
         if id == "hf_evaluate":
             features = 'datasets.Features({"predictions": text})'
             return {"name": get("save_metric")(features, "predictions", 'return {"n": len(predictions)}')}
@@ -118,10 +113,6 @@ def args(request, tmp_path):
             "meteor": lambda: {"synonyms": False},
             "metric": lambda: {"id": "length"},
             "nlp_reward": lambda: of("intent_accuracy"),
-            "persona_ranking": lambda: {
-                "personas": lambda key: [("a cat",), ("hi", "a b"), ("x",)],
-                "n_distractors": 2,
-            },
             "regex": lambda: {"pattern": "cat"},
             "reply_perplexity": lambda: {"model_name": save_judge(tmp_path / "model"), "batch_size": 256},
             "reward": lambda: {"id": "rouge"},
@@ -203,7 +194,6 @@ SAME_AS_METRIC = {
     "meteor": ("meteor", "lexical/meteor_exact_stem"),
     "metric": ("length", "length/words"),
     "rouge": ("rouge", "lexical/rouge_rouge1"),
-    "rouge_l_max": ("rouge_l_max", "lexical/rouge_l_max"),
     "sacre_bleu": ("sacre_bleu", "lexical/sacrebleu"),
     "sentences_with_dates": ("dates", "synthetic/dates_in_text"),
     "ter": ("ter", "lexical/ter"),
@@ -285,8 +275,6 @@ ACCEPTED = {
         ("intent_accuracy", {"shape": True, "intent_coeff": 0.25, "auto_coeff": 0.75}),
         ("learned_reward", {"model_name": "lvwerra/distilbert-imdb", "label_ix": 1, "include_prompt_for_eval": True}),
         ("learned_batched_reward", {"model_name": "lvwerra/distilbert-imdb", "label_ix": 1}),
-        ("rouge_l_max", {"max_n": 4, "limit_length": True, "length_limit": 100, "length_limit_type": "words"}),
-        ("rouge_l_max", {"apply_avg": True, "apply_best": True, "alpha": 0.5, "weight_factor": 1.2, "stemming": True}),
         ("sacre_bleu", {"tokenize": "intl"}),
         # OpenRL's.
         ("nlp_reward", {"ref_model": "rajkumarrrk/gpt2-fine-tuned-on-daily-dialog", "intent_model": "./intent"}),

@@ -5,7 +5,6 @@ import pytest
 from rl4dialog.catalog import MetricRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.tasks import turn_goals
-from rl4dialog.tasks.get_acquainted import REACTIONS, TOPICS
 
 TOPIC_GOALS = turn_goals.GOAL_SETS["get_acquainted"]
 
@@ -20,9 +19,9 @@ def test_all_questions_show_their_goal_and_no_other(goals):
 
 
 def test_facts_and_reactions_of_the_dialogues_have_their_goals():
-    for goal, topic in zip(TOPIC_GOALS, TOPICS, strict=True):
+    for goal, topic in zip(TOPIC_GOALS, turn_goals.TOPICS, strict=True):
         assert all(turn_goals.follows(fact, goal, TOPIC_GOALS) for fact in topic.facts)
-    assert all(turn_goals.follows(text, turn_goals.SMALL_TALK_GOAL, TOPIC_GOALS) for text in REACTIONS)
+    assert all(turn_goals.follows(text, turn_goals.SMALL_TALK_GOAL, TOPIC_GOALS) for text in turn_goals.REACTIONS)
 
 
 @pytest.mark.parametrize(

@@ -1,42 +1,29 @@
-"""The measure of a critic: statistics of hand-made numbers, repeated conversations, and exact returns of a game."""
+"""The measure of a critic: ranks of hand-made numbers, repeated conversations, and exact returns of a game."""
 
 import copy
 import itertools
 import math
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from conversing import MARKER, MAX_REPLY, conversation_env, conversation_tokenizer, ending_often
+from critics import SAMPLE, Consistent, asked_in, game_config, states_of
 from exact_guess_what import moments, value
 from partners import RulesService
-from runs import make_config
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
-from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, PartnerError
 from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.partners.scripted import RulesPartner
-from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.rollouts.conversing import Begun, Conversing
-from rl4dialog.tasks.guess_what import QUESTIONS, THINGS, ConsistentPlayer
+from rl4dialog.tasks.guess_what import THINGS
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.text.prompts import encode_reply
-from rl4dialog.training import critic_measure
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.conditions import conditions_met
-from rl4dialog.training.critic_measure import AT_CHANCE, CriticMeasure, State, critic_statistics, value_ranks
-
-SAMPLE = Sample("a", "w1 <EOU>", ["w2"], {})
-
-
-def states_of(values, turns=None):
-    turns = [0] * len(values) if turns is None else turns
-    return [State(SAMPLE, 0, Begun(), turn, v) for v, turn in zip(values, turns, strict=True)]
+from rl4dialog.training.critic_measure import AT_CHANCE, CriticMeasure, value_ranks
 
 
 def test_ranks_of_hand_made_numbers():
@@ -53,56 +40,6 @@ def test_ranks_of_hand_made_numbers():
     assert ranks == {"value_rank": 0, "value_rank_within_turns": 0} and warning == AT_CHANCE
     assert value_ranks(states_of(values), returns)[0].keys() == {"value_rank"}
     assert value_ranks(states_of(values), np.ones((6, 2))) == ({}, None)
-
-
-def test_statistics_of_hand_made_numbers():
-    values = np.arange(20.0)
-    returns = np.stack([2 * values - 1, 2 * values + 1], axis=1)
-    seen = np.array([[0, 1.0, 1.0], [0, 2.0, 3.0], [0, 3.0, 2.0], [0, 4.0, 4.0]])
-    # Pairs: right, wrong, tie of the values; equal returns and two ends do not count.
-    right, wrong = [(1.0, np.array([1.0, 1.0])), (2.0, np.array([5.0]))], [(2.0, np.zeros(2)), (1.0, np.ones(2))]
-    tie, none = [(1.0, np.ones(2)), (1.0, np.zeros(2))], [(1.0, np.ones(2)), (2.0, np.ones(1))]
-    ends, failed = [(1.0, np.ones(1)), (2.0, np.zeros(1))], [(1.0, np.full(2, math.nan)), (2.0, np.zeros(2))]
-    alternatives = [*[right] * 6, *[wrong] * 2, *[tie] * 2, none, ends, failed]
-    found = critic_statistics(states_of(values), returns, seen, alternatives)
-    metrics = found["metrics"]
-    assert metrics["value_rank"] == metrics["reliability"] == metrics["value_rank/highest"] == pytest.approx(1)
-    assert metrics["slope"] == pytest.approx(2) and metrics["order"] == pytest.approx(0.7)
-    # 1 - var(G - V) / var(G) = 1 - (1 + 1) / 4 / 1.25
-    assert metrics["explained_variance"] == pytest.approx(0.6)
-    noise = 2.0  # (1^2 + 1^2) / (2 - 1)
-    between = (2 * values).var(ddof=1) - noise / 2
-    assert metrics["explained_variance/highest"] == pytest.approx(between / (between + noise))
-    assert [each["value"] for each in found["bins"]] == pytest.approx(np.arange(10) * 2 + 0.5)
-    assert [each["mean_return"] for each in found["bins"]] == pytest.approx(np.arange(10) * 4 + 1)
-    assert found["notes"] == ["10 pairs of utterances in the same state differ in their returns"]
-
-
-def test_truth_ranks_highest_and_noise_at_chance():
-    rng = np.random.default_rng(0)
-    truth, turns = rng.normal(size=300), np.arange(300) % 3
-    returns = truth[:, None] + rng.normal(size=(300, 64))
-    seen = np.stack([turns, truth, returns[:, 0]], axis=1)
-    found = critic_statistics(states_of(truth, turns), returns, seen)
-    metrics, notes = found["metrics"], found["notes"]
-    assert metrics["value_rank"] > 0.97 and metrics["value_rank_within_turns"] > 0.97
-    assert metrics["value_rank/low"] < metrics["value_rank"] < metrics["value_rank/high"]
-    assert metrics["slope"] == pytest.approx(1, abs=0.05)
-    assert metrics["explained_variance"] == pytest.approx(0.5, abs=0.1)
-    assert metrics["explained_variance/highest"] == pytest.approx(0.5, abs=0.1)
-    assert {f"value_rank/turn_{turn}" for turn in (1, 2, 3)} < metrics.keys() and AT_CHANCE not in notes
-    found = critic_statistics(states_of(rng.normal(size=300), turns), returns, seen)
-    assert abs(found["metrics"]["value_rank"]) < 0.15 and AT_CHANCE in found["notes"]
-
-
-def test_turns_without_a_rank_correlation_are_named():
-    values = [*range(12), *([7.0] * 12), *range(3)]
-    turns = [0] * 12 + [1] * 12 + [2] * 3
-    returns = np.random.default_rng(0).normal(size=(27, 4))
-    seen = np.stack([turns, values, returns[:, 0]], axis=1)
-    found = critic_statistics(states_of(values, turns), returns, seen)
-    assert "value_rank/turn_1" in found["metrics"] and "value_rank/turn_2" not in found["metrics"]
-    assert any(note.startswith("turn 2, 3 without a rank correlation: fewer than 10 states") for note in found["notes"])
 
 
 # -- repeated conversations -------------------------------------------------------------------------------------------
@@ -203,70 +140,6 @@ def test_generators_of_a_partner_are_reseeded():
 
 # -- a game with exact returns ----------------------------------------------------------------------------------------
 
-TINY_GAME = {
-    "tokenizer__vocab_size": 400,
-    "datapool": {"id": "guess_what", "args": {"n_train": 32, "n_val": 40, "n_test": 4}},
-    "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0}, "per_turn": -0.05}},
-    "env__args": {"max_prompt_length": 160, "max_episode_length": 16, "max_turns": 8, "partner": {"id": "guess_what"}},
-    "alg__args": {"n_steps": 16, "batch_size": 16, "gamma": 1.0, "credit": "turn"},
-    "train_evaluation__eval_batch_size": 200,
-}
-
-
-def game_config(tmp_path, **changes):
-    config = make_config(tmp_path, **copy.deepcopy({**TINY_GAME, **changes}))
-    return parse_config(config, "test")
-
-
-class Consistent:
-    """In the place of a policy: `ConsistentPlayer`, who reads prompts, with a critic that knows its mean returns."""
-
-    device, joins_turns, lockstep, settings = torch.device("cpu"), True, False, GenerationSettings()
-    remembering_prompts = staticmethod(nullcontext)
-
-    def __init__(self, parts):
-        self.tokenizer = parts.tokenizer
-        self.end_of_turn = EndOfTurn(parts.tokenizer, [parts.tokenizer.eos_token_id], parts.turn_marker)
-        rows = SimpleNamespace(weight=torch.zeros(len(parts.tokenizer), 1))
-        self.language_model = SimpleNamespace(get_input_embeddings=lambda: rows)
-
-    def reply_limit(self):
-        return 16
-
-    def histories(self, ids, mask):
-        texts = [self.tokenizer.decode(row[is_real.bool()]) for row, is_real in zip(ids, mask, strict=True)]
-        return [[said.strip() for said in text.split(self.end_of_turn.marker)[:-1]] for text in texts]
-
-    def generate(self, obs):
-        found = []
-        for history in self.histories(obs["prompt_ids"], obs["prompt_mask"]):
-            player = ConsistentPlayer()
-            player.reset({}, int(torch.randint(2**31, ())))
-            found.append(encode_reply(self.tokenizer, player.say(history), None, 16))
-        return Replies(obs["prompt_ids"], obs["prompt_mask"].bool(), *columns_of(found))
-
-    def predict_sequence_values(self, replies):
-        histories = self.histories(replies.prompt_ids, replies.prompt_mask)
-        values = [value(asked_in(history), thing_after(history)) for history in histories]
-        return torch.tensor(values)[:, None].expand(replies.response_ids.shape)
-
-
-def columns_of(rows):
-    batch = Replies.from_ids([[0]] * len(rows), rows)
-    return batch.response_ids, batch.response_mask
-
-
-def asked_in(history):
-    texts = [question.text for question in QUESTIONS]
-    return frozenset(texts.index(said) for said in history[1::2])
-
-
-def thing_after(history):
-    """Any thing that agrees with the answers."""
-    answers = list(zip(history[1::2], history[2::2], strict=True))
-    known = {question.text: question.things for question in QUESTIONS}
-    return next(t for t in THINGS if all((t in known[said]) == (answer == "yes") for said, answer in answers))
-
 
 def test_exact_returns_are_those_of_the_simulated_player():
     means = [moments(frozenset(), thing)[0] for thing in THINGS]
@@ -296,29 +169,6 @@ def test_continuations_agree_with_exact_returns(tmp_path):
     assert np.mean(seen[:, 1] - seen[:, 2]) == pytest.approx(0, abs=4 * np.std(seen[:, 1] - seen[:, 2]) / math.sqrt(80))
     assert value_ranks(states, returns)[0]["value_rank_within_turns"] > 0.2
     assert measure.notes == ()
-
-
-def test_alternatives_are_distinct_and_their_returns_contain_their_own_reward(tmp_path):
-    parts = Assembly(game_config(tmp_path))
-    player = Consistent(parts)
-    measure = CriticMeasure(parts, player, player, seed=0)
-    states, *_ = measure.drawn(parts.data.samples("val"), 30, 2)
-    found = measure.alternatives(states, 6)
-    assert len(found) == 30
-    for state, utterances in zip(states, found, strict=True):
-        assert 1 <= len(utterances) <= critic_measure.N_ALTERNATIVES
-        for estimate, returns in utterances:
-            if len(returns) == 1:  # the last turn, or a right guess
-                assert estimate == pytest.approx(returns[0]) and returns[0] in (
-                    pytest.approx(-0.05),
-                    pytest.approx(0.95),
-                )
-            else:
-                assert len(returns) == 6 and state.turn < 7
-                assert all((each * 20) == pytest.approx(round(each * 20)) for each in returns)
-    open_ = list(itertools.chain(*found))
-    errors = np.array([estimate - returns.mean() for estimate, returns in open_ if len(returns) > 1])
-    assert len(errors) > 40 and abs(errors.mean()) < 4 * errors.std() / math.sqrt(len(errors))
 
 
 def test_partner_that_does_not_repeat_its_answers_is_refused(tmp_path, monkeypatch):

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from rl4dialog.core.arguments import Count, LearningRate, NonNegative
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.scores.language_models import FrozenLanguageModel, HiddenMeanEmbedder, TextEmbedder, TfidfEmbedder
+from rl4dialog.features.personas.embedders import HiddenMeanEmbedder, TextEmbedder, TfidfEmbedder
+from rl4dialog.scores.language_models import FrozenLanguageModel
 
 Persona = tuple[str, ...]
 

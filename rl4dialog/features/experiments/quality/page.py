@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median, median_high, median_low
 
+import numpy as np
 from scipy import stats
 
 from rl4dialog.features.experiments.quality.cross_play import MEANS, CrossPlay
@@ -19,7 +20,7 @@ from rl4dialog.features.experiments.quality.outcomes import (
     win_rate,
 )
 from rl4dialog.features.experiments.quality.plan import QualityPlan
-from rl4dialog.functional.statistics import Estimate, holm
+from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.plots import plain_figure, save_figure
 from rl4dialog.runs.report.metrics import mean_estimate
 
@@ -244,6 +245,14 @@ def _comparisons(plan: QualityPlan, outcomes: Outcomes) -> str:
     cells = [[*row, *map(_p, ps)] for row, ps in zip(rows, zip(p_values, adjusted, strict=True), strict=True)]
     header = ["world", "row", "compared with", "pairs", "difference", "p", "adjusted p"]
     return _OF_COMPARISONS.format(n=len(rows)) + "\n\n" + _table(header, cells)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values, which control the probability of any false finding (Holm 1979). NaN counts as a test."""
+    p, n = np.asarray(p_values, dtype=float), len(p_values)
+    order, adjusted = np.argsort(p), np.empty(n)
+    adjusted[order] = np.maximum.accumulate(np.minimum((n - np.arange(n)) * p[order], 1.0))
+    return adjusted.tolist()
 
 
 def _p(value: float) -> str:

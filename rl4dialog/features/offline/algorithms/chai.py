@@ -17,7 +17,7 @@ from rl4dialog.features.offline.algorithms.q_learning import QLearning, States
 from rl4dialog.features.offline.conversation_log import ConversationLog
 from rl4dialog.features.offline.losses import sampled_conservative_penalty
 from rl4dialog.features.offline.policies.value_guided import ValueRerankedCausalLMPolicy
-from rl4dialog.functional.advantages import Turns, turn_numbers, turn_replies, turn_states
+from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.distributed import process_index
 from rl4dialog.functional.masks import padded
 from rl4dialog.functional.replies import Replies
@@ -30,6 +30,26 @@ class Candidates(NamedTuple):
 
     replies: list[array[int]]  # 32-bit numbers, because all stay in memory
     log_probs: list[float]
+
+
+def turn_states(replies: Replies, turns: Turns) -> list[list[int]]:
+    """Token ids that the agent has read before each turn, from the start of the row. Length U."""
+    rows, steps = (place[turns.first].tolist() for place in replies.coordinates)
+    prompts = [ids[mask].tolist() for ids, mask in zip(replies.prompt_ids, replies.prompt_mask, strict=True)]
+    return [[*prompts[row], *replies.response_ids[row, :step].tolist()] for row, step in zip(rows, steps, strict=True)]
+
+
+def turn_replies(replies: Replies, turns: Turns) -> list[list[int]]:
+    """Token ids of each turn. Length U."""
+    return [ids.tolist() for ids in replies.flat("response_ids").split(turns.lengths.tolist())]
+
+
+def turn_numbers(replies: Replies, turns: Turns) -> list[tuple[int, int]]:
+    """Number of each turn's conversation, and its own number in it. Length U."""
+    assert replies.episode is not None
+    rows = replies.coordinates[0][turns.first]
+    numbers = replies.flat("turn")[turns.first]
+    return list(zip(replies.episode[rows].tolist(), numbers.tolist(), strict=True))
 
 
 class CandidateCache:

@@ -6,7 +6,7 @@ from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.features.dialogue_acts.turn_goals.estimators import BagOfWords, HiddenMean, RankingEstimator
-from rl4dialog.tasks.get_acquainted import generate_dialogues
+from rl4dialog.features.personas.get_acquainted import generate_dialogues
 
 PERSONAS = [tuple(dialogue.meta_data["partner_persona"]) for dialogue in generate_dialogues("train", 200)]
 

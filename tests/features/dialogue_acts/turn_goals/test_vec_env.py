@@ -13,9 +13,9 @@ from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.features.dialogue_acts.turn_goals.estimators import BagOfWords
 from rl4dialog.features.dialogue_acts.turn_goals.speakers import ScriptedSpeaker
 from rl4dialog.features.dialogue_acts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
+from rl4dialog.features.personas.get_acquainted import GetAcquainted
+from rl4dialog.features.personas.persona_ranking import PersonaRankingReward
 from rl4dialog.partners.scripted import FactsPartner
-from rl4dialog.scores.persona_ranking import PersonaRankingReward
-from rl4dialog.tasks.get_acquainted import GetAcquainted
 from rl4dialog.tasks.turn_goals import GOAL_SETS
 
 SAMPLES = [sample for sample, _ in GetAcquainted.prepare("train", n_train=60)]

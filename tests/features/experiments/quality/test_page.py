@@ -9,7 +9,7 @@ from matplotlib import image
 from scipy import stats
 
 from rl4dialog.features.experiments.quality.outcomes import Outcomes, read_outcomes
-from rl4dialog.features.experiments.quality.page import matched_kl, paired_differences, plot_worlds, worlds_page
+from rl4dialog.features.experiments.quality.page import holm, matched_kl, paired_differences, plot_worlds, worlds_page
 from rl4dialog.features.experiments.quality.plan import QualityPlan, WinRate, load_plan
 from rl4dialog.runs.report.metrics import mean_estimate
 
@@ -183,3 +183,10 @@ def test_a_run_that_began_elsewhere_is_named(ladder):
 def test_worlds_are_drawn(ladder, plan, outcomes, has_worlds, tmp_path):
     plot_worlds(*(ladder if has_worlds else (plan, outcomes)), tmp_path / "curves.png", tmp_path / "dots.png")
     assert all(image.imread(tmp_path / name).std() > 0.01 for name in ("curves.png", "dots.png"))
+
+
+def test_p_values_are_adjusted_by_holms_steps():
+    # 2 * .04 is below 3 * .03, of a smaller p-value.
+    assert holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    assert holm([0.9, 0.8, 0.3]) == pytest.approx([1.0, 1.0, 0.9]) and holm([]) == []
+    assert holm([math.nan, 0.01, 0.02]) == pytest.approx([math.nan, 0.03, 0.04], nan_ok=True)

@@ -8,6 +8,7 @@ from guessing import GAME
 from runs import make_config, module_run, run_folder, trained_run
 
 from rl4dialog import cli
+from rl4dialog.runs.report.pages import write_report
 
 run = module_run(lambda folder: make_config(folder, **GAME))
 
@@ -27,12 +28,10 @@ def test_command_writes_prints_and_reports_what_it_measured(run, capsys):
     printed = capsys.readouterr().out
     assert "explained_variance/turn_3" in printed and "values are of normalized rewards or include" in printed
     assert measured(run)[1] == found and measured(run, "--seed", "1")[1] != found
-    assert cli.main(["report", str(run)]) == 0
-    page = (run / "report.html").read_text(encoding="utf-8").replace("<wbr>", "")
+    page = write_report(run).read_text(encoding="utf-8").replace("<wbr>", "")
     assert '<section id="critic">' in page and "explained_variance/turn_3" in page
     (run / "critic.json").unlink()
-    assert cli.main(["report", str(run)]) == 0
-    assert '<section id="critic">' not in (run / "report.html").read_text(encoding="utf-8")
+    assert '<section id="critic">' not in write_report(run).read_text(encoding="utf-8")
 
 
 def test_critic_that_reads_the_secret_is_measured_with_it(tmp_path):

@@ -9,8 +9,9 @@ from runs import make_config, module_run
 from safetensors.torch import load_file
 
 from rl4dialog import cli, load_policy
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core.features import features
 from rl4dialog.core.feedback import read_feedback
-from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.features.serving.teaching import build_teaching
 from rl4dialog.policies.saving import weights_hash
 
@@ -30,6 +31,9 @@ GOALS = {
 }
 GOALS["env"]["args"]["partner"] = {"id": "facts"}
 
+pytestmark = pytest.mark.skipif(
+    not {"dialogue_acts", "feedback"} <= features().keys(), reason="follows goals, and learns from what was taught"
+)
 
 run = module_run(lambda folder: GOALS)
 
@@ -105,7 +109,10 @@ def test_judged_prompts_are_learned_as_the_model_read_them(loaded, tmp_path):
         teaching.correct("me", shown.id, 0, "what is your favorite food ?")
     format = loaded.dialogue_format
     assert format is not None and format.in_conversation
-    learned = FeedbackPool.prepare("train", path=str(file), use="corrections", held_out_share=0, in_conversation=True)
+    learned = DataPoolRegistry.get(
+        "feedback",
+        {"split": "train", "path": str(file), "use": "corrections", "held_out_share": 0, "in_conversation": True},
+    )
     prompts = [sample.prompt_or_input_text for sample, _ in learned]
     given = read_feedback(file)
     assert prompts == [format.prompt(each.turns, each.persona) for each in given] and len(prompts) == 8

@@ -3,7 +3,7 @@
 import pytest
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.persona_chat import PersonaPair, PersonaPairs, distinct, read_personas
+from rl4dialog.features.personas.persona_chat import PersonaPair, PersonaPairs, distinct, read_personas
 
 CONVOGYM = 'Fact 1,Fact 2,Fact 3\ni sail .,"i eat , a lot .",\ni knit .,i run .,i read .\n'
 SELF = "1 your persona: i sail .\n2 your persona: i run .\n3 hi !\thello .\n1 your persona: i knit .\n2 hm\tho\n"

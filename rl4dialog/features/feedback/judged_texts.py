@@ -20,6 +20,7 @@ from rl4dialog.core.feedback import Feedback, in_words
 from rl4dialog.core.types import AGENT, Dialogue, RatedDialogue, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.dialogue_text import dialogue_text
+from rl4dialog.data.mixture import Mixture, named_samples
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.ratings import (
     FEEDBACK_RATING,
@@ -32,8 +33,8 @@ from rl4dialog.data.ratings import (
     read_latest,
 )
 from rl4dialog.data.rows import FilePath, expand_path
-from rl4dialog.data.small_talk.pool import small_talk_feedback
 from rl4dialog.data.splits import HeldOutShare, drawn_conversations
+from rl4dialog.features.feedback.simulated_person import small_talk_feedback
 
 _logger = logging.getLogger(__name__)
 RATING = "rating"  # key of the meta data: the rating of the text, from 0 to 1
@@ -49,6 +50,13 @@ class JudgedTexts(TextGenPool):
     # the ratings that are 0 and 1; ``None`` without ratings, or where pools of several scales are mixed
     scale: tuple[float, float] | None = None
     context_size: int | None = None  # number of utterances before a reply; ``None`` for all
+    has_prompts = False
+
+    @property
+    def remark(self) -> str:
+        """Number of comparisons among the samples, if any."""
+        n_compared = sum(is_comparison(sample) for sample, _ in self)
+        return f" ({n_compared} comparisons)" if n_compared else ""
 
     def judged(self) -> JudgedTexts:
         """Return the judgements, as pools do that can also be used for prompts and replies."""
@@ -328,3 +336,31 @@ def _judgement(feedback: Feedback, context_size: int | None, start_utterances: i
         assert feedback.rating is not None
         about = {RATING: (feedback.rating - _SCALE[0]) / (_SCALE[1] - _SCALE[0])}
     return _judged(dialogue, context_size, conversation_of(feedback, start_utterances), about)
+
+
+def without_judgements(pool_class: Any) -> str:
+    """Why a reward model cannot learn from a datapool, if it has no judgements."""
+    if pool_class is Mixture or hasattr(pool_class, "judged"):
+        return ""
+    return "has no judgements for alg.id: reward_model; use rated_dialogues or feedback"
+
+
+def judged(pool: TextGenPool) -> JudgedTexts:
+    """The judgements of a pool, those of a mixture by share."""
+    if not isinstance(pool, Mixture):
+        return pool.judged()  # type: ignore[attr-defined, no-any-return]
+    pools = {name: judged(each) for name, each in pool.pools.items()}
+    first = next(iter(pools.values()))
+    for key in ("unit", "context_size"):
+        if len(values := {getattr(each, key): None for each in pools.values()}) > 1:
+            different = " and ".join(map(repr, values))
+            raise ConfigError(
+                f"datapool 'mixture': the {key} of all datapools of a reward model must be equal, not {different}"
+            )
+    rows = pool.mixed([list(named_samples(name, each)) for name, each in pools.items()])
+    found = JudgedTexts([sample for sample, _ in rows], [weight for _, weight in rows])  # type: ignore[abstract]
+    found.unit, found.context_size = first.unit, first.context_size
+    found.ratings = tuple(sorted({name for each in pools.values() for name in each.ratings}))
+    scales = {each.scale for each in pools.values() if each.ratings}
+    found.scale = scales.pop() if len(scales) == 1 else None
+    return found

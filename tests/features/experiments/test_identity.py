@@ -5,7 +5,7 @@ import torch
 from run_files import write_json, write_lines
 from safetensors.torch import save_file
 
-from rl4dialog.runs.identity import Finding, compare_runs
+from rl4dialog.features.experiments.identity import Finding, compare_runs
 
 INFO = {"iteration": 1, "rollout/kl": 0.5, "time/generate_s": 3.0, "memory/peak_mib": 9.0, "tokens_per_s": 1.0}
 PREDICTIONS = [{"sample_id": 4, "generated_text": "yes"}, {"sample_id": 7, "generated_text": "no"}]

@@ -230,7 +230,7 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
     last = {group.label: each for group in groups if (each := group.last_predictions(split)) is not None}
     browser_set = sample_set("samples", dict(list(last.items())[:_MAX_ANSWERS]), takes_turns=False) if last else None
     return write_page(
-        "comparison.html",
+        Path(__file__).with_name("comparison.html"),
         Path(output).expanduser(),
         groups=groups,
         states={run.path: subtitle(run, run_state(run.path)) for run in runs},

@@ -8,42 +8,10 @@ from typing import Any
 import numpy as np
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import ModelError
 from rl4dialog.core.protocols import MetricResult
 from rl4dialog.core.types import AGENT, Dialogue
 from rl4dialog.scores.base import Batch, PerDialogueMetric, ReplyMetric, mean_of_known, meta_values
-from rl4dialog.scores.classifiers import SequenceClassifier
-
-# Beginnings of labels of published models. VitaminC's are those of fact checking.
-_LABELS = {
-    "entailment": ("entail", "support"),
-    "contradiction": ("contradict", "refute"),
-    "neutral": ("neutral", "not enough info"),
-}
-DEFAULT_MODEL = "FacebookAI/roberta-large-mnli"
-
-
-class NliModel:
-    """Probabilities of entailment, contradiction and neutrality, by a classifier whose labels identify these."""
-
-    def __init__(self, model_name: str, batch_size: int, who: str) -> None:
-        what, hint = f"{who}: NLI model", f"Set model_name: <folder of a model>, such as a downloaded {DEFAULT_MODEL}."
-        self._classifier = SequenceClassifier.from_pretrained(model_name, batch_size, what=what, hint=hint)
-        config, self._classes = self._classifier.model.config, list[int]()
-        labels = [str(config.id2label.get(i, i)) for i in range(config.num_labels)]
-        for name, beginnings in _LABELS.items():
-            matching = [i for i, label in enumerate(labels) if label.lower().replace("_", " ").startswith(beginnings)]
-            if len(matching) != 1:
-                raise ModelError(
-                    f"{what} {model_name!r} has no label that identifies the class {name}: its labels are "
-                    f"{', '.join(labels)}. Use one with entailment, neutral and contradiction in id2label of "
-                    "config.json"
-                )
-            self._classes += matching
-
-    def probabilities(self, premises: list[str], hypotheses: list[str]) -> np.ndarray:
-        """Compute probabilities per pair: entailment, contradiction, neutral. Shape (number of pairs, 3)."""
-        return self._classifier.logits(premises, hypotheses).softmax(-1)[:, self._classes].numpy()
+from rl4dialog.scores.classifiers import NLI_MODEL, NliModel
 
 
 class PersonaConsistencyMetric(ReplyMetric, PerDialogueMetric):
@@ -61,7 +29,7 @@ class PersonaConsistencyMetric(ReplyMetric, PerDialogueMetric):
         batch_size: Pairs of reply and sentence per forward pass.
     """
 
-    def __init__(self, model_name: str = DEFAULT_MODEL, batch_size: Count = 64) -> None:
+    def __init__(self, model_name: str = NLI_MODEL, batch_size: Count = 64) -> None:
         self._nli = NliModel(model_name, batch_size, "metric 'persona_consistency'")
 
     def compute(self, *args: Any, **kwargs: Any) -> MetricResult:

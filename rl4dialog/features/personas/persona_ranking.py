@@ -25,14 +25,9 @@ from rl4dialog.core.protocols import BatchedConversationReward
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName
+from rl4dialog.features.personas.embedders import HiddenMeanEmbedder, TextEmbedder, TfidfEmbedder
 from rl4dialog.scores.base import PerDialogueMetric, meta_data_there
-from rl4dialog.scores.language_models import (
-    FrozenLanguageModel,
-    HiddenMeanEmbedder,
-    TextEmbedder,
-    TfidfEmbedder,
-    cosines,
-)
+from rl4dialog.scores.language_models import FrozenLanguageModel, cosines
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.prompts import History, encode_reply

@@ -1,4 +1,4 @@
-"""Natural language inference and consistency with personas, by hand and with a tiny model."""
+"""Consistency with personas, by hand and with a tiny model."""
 
 import numpy as np
 import pytest
@@ -6,33 +6,8 @@ import pytest
 from rl4dialog.catalog import MetricRegistry
 from rl4dialog.core.errors import DataError, ModelError
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.scores.classifiers import SequenceClassifier
-from rl4dialog.scores.consistency import NliModel, PersonaConsistencyMetric
-
-
-@pytest.mark.parametrize(
-    ("labels", "columns"),
-    [
-        (["CONTRADICTION", "NEUTRAL", "ENTAILMENT"], [2, 0, 1]),
-        (["entailment", "neutral", "contradiction"], [0, 2, 1]),
-        (["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"], [0, 1, 2]),
-    ],
-)
-def test_columns_are_entailment_contradiction_neutral(labels, columns, save_classifier):
-    folder = save_classifier(labels)
-    premises, hypotheses = ["a cat sat", "hi"], ["cat", "a dog sat"]
-    found = NliModel(folder, 1, "x").probabilities(premises, hypotheses)
-    probabilities = SequenceClassifier.from_pretrained(folder).logits(premises, hypotheses).softmax(-1).numpy()
-    assert found == pytest.approx(probabilities[:, columns], abs=1e-6)
-    assert found.sum(1) == pytest.approx([1.0, 1.0])
-
-
-@pytest.mark.parametrize("labels", [["LABEL_0", "LABEL_1", "LABEL_2"], ["entailment", "not_entailment"]], ids=str)
-def test_labels_that_do_not_say_are_refused(labels, save_classifier):
-    with pytest.raises(
-        ModelError, match=rf"metric 'x'.* has no label that identifies the class .*: its labels are {labels[0]}"
-    ):
-        NliModel(save_classifier(labels), 1, "metric 'x'")
+from rl4dialog.features.personas.consistency import PersonaConsistencyMetric
+from rl4dialog.scores.classifiers import NliModel
 
 
 def test_missing_model_is_named():

@@ -6,9 +6,9 @@ import pytest
 
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.pool import Data
+from rl4dialog.features.personas import get_acquainted
+from rl4dialog.features.personas.persona_ranking import PersonaRankingMetric
 from rl4dialog.partners.scripted import FactsPartner
-from rl4dialog.scores.persona_ranking import PersonaRankingMetric
-from rl4dialog.tasks import get_acquainted
 from rl4dialog.tasks.playing import play
 
 DIALOGUES = get_acquainted.generate_dialogues("train", 300)

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl4dialog.core.types import AGENT, PARTNER, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.features.personas.persona_ranking import Case, EmbeddingScorer, LikelihoodScorer
 from rl4dialog.scores.language_models import FrozenLanguageModel
-from rl4dialog.scores.persona_ranking import Case, EmbeddingScorer, LikelihoodScorer
 from rl4dialog.text.prompts import encode_prompt, encode_reply
 
 VECTORS = {

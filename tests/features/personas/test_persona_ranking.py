@@ -8,7 +8,7 @@ from judges import save_judge
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.scores import persona_ranking
+from rl4dialog.features.personas import persona_ranking
 
 CANDIDATES = [tuple(f"my {topic} is {i}" for topic in ("pet", "food", "home")) for i in range(30)]
 TRUE = CANDIDATES[3]

@@ -9,7 +9,8 @@ from judges import save_judge
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.scores.language_models import FrozenLanguageModel, HiddenMeanEmbedder, TfidfEmbedder, cosines
+from rl4dialog.features.personas.embedders import HiddenMeanEmbedder, TfidfEmbedder
+from rl4dialog.scores.language_models import FrozenLanguageModel, cosines
 
 
 def test_tfidf_is_that_of_scikit_learn():

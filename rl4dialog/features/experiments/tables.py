@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.features.experiments.comparison import compare
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.reading import read_run
-from rl4dialog.runs.report.comparison import compare
 from rl4dialog.runs.report.metrics import MetricChange
 from rl4dialog.runs.report.pages import measured
 

@@ -5,7 +5,7 @@ import pytest
 
 from rl4dialog.core import downloads as hub
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.persona_chat import PersonaChat, find_file, parse_exchanges
+from rl4dialog.features.personas.persona_chat import PersonaChat, find_file, parse_exchanges
 
 SELF = """1 your persona: i have two dogs.
 2 your persona: i like cars.

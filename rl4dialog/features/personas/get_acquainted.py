@@ -8,38 +8,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
-from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.dialogue_text import with_goal
 from rl4dialog.data.pool import TextGenPool, size_of
 from rl4dialog.data.small_talk.grammar import pick
 from rl4dialog.data.splits import shuffled
 from rl4dialog.tasks.playing import SeededPlayer
+from rl4dialog.tasks.turn_goals import REACTIONS, SMALL_TALK, TOPICS, Topic
 
-
-@dataclass(frozen=True)
-class Topic:
-    """A topic."""
-
-    name: str  # a word that occurs in all its facts and questions
-    facts: tuple[str, ...]  # one sentence for each value; a person has at most one of them
-    questions: tuple[str, ...]  # ways to ask for the fact
-
-
-TOPICS = tuple(
-    Topic(name, tuple(topic["fact"].format(value) for value in topic["values"]), tuple(topic["questions"]))
-    for name, topic in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()
-)
-SMALL_TALK = "small_talk"  # goal of utterances without a topic
 GREETINGS = ("hello .", "hi there .", "good morning .", "nice to meet you .")
-REACTIONS = ("that sounds nice .", "oh , i see .", "good to know .", "how interesting .")
 NOTHING = "nothing special ."
 """Answer to a question about a topic of which the persona has no fact; that of the partner ``facts``."""
 

@@ -1,6 +1,7 @@
 """The datapools of user feedback and of rated dialogues."""
 
 import logging
+from collections import Counter
 
 import pytest
 from feedback_files import conversation_rating, correction, mixed_feedback, preference, rating, write_feedback
@@ -8,8 +9,10 @@ from rated import conversation, write_lines
 
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.judged_texts import RATING, WORSE, FeedbackPool, RatedDialogues
+from rl4dialog.data.mixture import Mixture
 from rl4dialog.data.pool import SPLITS
+from rl4dialog.features.feedback.judged_texts import RATING, WORSE, FeedbackPool, RatedDialogues, judged
+from rl4dialog.training.building.texts import build_pool
 
 
 @pytest.fixture
@@ -207,3 +210,21 @@ def test_ratings_and_conversations_that_do_not_fit_are_errors(tmp_path):
         RatedDialogues.prepare("train", str(write_lines(tmp_path / "r.jsonl", rows)))
     with pytest.raises(ConfigError, match="context_size has no meaning with dialogues"):
         RatedDialogues.prepare("train", str(tmp_path / "r.jsonl"), context_size=2)
+
+
+def feedback(folder, share=1, **args):
+    path = write_feedback(folder / "feedback.jsonl", mixed_feedback()) if not list(folder.iterdir()) else None
+    return {"id": "feedback", "args": {"path": str(path or folder / "feedback.jsonl"), **args}, "share": share}
+
+
+def mixture(*pools):
+    return Mixture.prepare("train", list(pools), build_pool=build_pool)
+
+
+def test_judgements_of_ratings_and_feedback_are_mixed(tmp_path):
+    rated = {"id": "rated_dialogues", "args": {"dataset": "small_talk", "unit": "reply", "max_size": 18}, "share": 1}
+    found = judged(mixture(feedback(tmp_path), rated))
+    assert Counter((sample.meta_data or {})["pool"] for sample, _ in found) == {"feedback": 18, "rated_dialogues": 18}
+    assert (found.unit, found.ratings, found.scale) == ("reply", ("interest", "rating"), None)
+    with pytest.raises(ConfigError, match="the context_size of all datapools of a reward model must be equal"):
+        judged(mixture(feedback(tmp_path, context_size=1), rated))

@@ -1,16 +1,16 @@
 """Comparisons of runs, and their page."""
 
 import csv
+import re
 
 import pytest
 from run_files import CONFIG, prediction, write_json, write_lines, write_run
+from runs import DENSE_REWARD, make_config, run_folder, train, trained_run
 from scipy import stats
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import DataError
-from rl4dialog.functional.statistics import Estimate, Interval
-from rl4dialog.runs.reading import read_run
-from rl4dialog.runs.report.comparison import (
+from rl4dialog.features.experiments.comparison import (
     ONE_RUN_EACH,
     compare,
     compared_metrics,
@@ -19,8 +19,10 @@ from rl4dialog.runs.report.comparison import (
     group_runs,
     write_comparison,
 )
+from rl4dialog.features.experiments.tables import metric_rows
+from rl4dialog.functional.statistics import Estimate, Interval
+from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.curves import panels
-from rl4dialog.runs.report.tables import metric_rows
 
 
 @pytest.fixture
@@ -234,3 +236,14 @@ def test_tables_have_the_numbers_of_the_page(tmp_path, capsys):
     found = [(row["run"], row["after"], row["difference"]) for row in row_of_m()]
     assert found == [("one_run", "1.0", ""), ("other", "1.0", "0.0")]
     assert "metric & one\\_run & other" in (tmp_path / "t.tex").read_text(encoding="utf-8")
+
+
+def test_runs_of_two_seeds_are_compared_by_the_command(tmp_path, monkeypatch):
+    config = make_config(tmp_path, train_evaluation__n_iters=3, reward_fn=DENSE_REWARD)
+    trained_run(tmp_path, config)
+    monkeypatch.chdir(tmp_path)
+    assert train(tmp_path, {**config, "seed": 1}, "--experiment_name", "f") == 0
+    assert main(["report", str(run_folder(tmp_path)), str(run_folder(tmp_path).parent / "f")]) == 0
+    comparison = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert "<td>0, 1</td>" in comparison and "Config differences" not in comparison
+    assert len(re.findall("<svg", comparison)) > 10
