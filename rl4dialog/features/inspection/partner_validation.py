@@ -10,15 +10,18 @@ import functools
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.text import Text
-from scipy import optimize, sparse, stats
+from scipy import stats
+from torch.nn import functional
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
@@ -313,28 +316,26 @@ def _grams(turn: str, values: Sequence[str]) -> set[str]:
 
 def _fit(grams: Sequence[set[str]], labels: NDArray[np.float64]) -> dict[str, float]:
     """Weights of a logistic regression with a penalty on their squares, of words that occur at least twice."""
-    counts: dict[str, int] = {}
-    for each in grams:
-        for gram in each:
-            counts[gram] = counts.get(gram, 0) + 1
+    counts = Counter(itertools.chain.from_iterable(grams))
     kept = sorted((gram for gram, n in counts.items() if n > 1), key=lambda gram: (-counts[gram], gram))[:_MAX_FEATURES]
     number = {gram: i for i, gram in enumerate(kept)}
     rows = [[number[gram] for gram in each if gram in number] for each in grams]
-    starts = np.cumsum([0, *map(len, rows)])
-    columns = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int32, count=starts[-1])
-    x = sparse.csr_matrix((np.ones(len(columns)), columns, starts), (len(grams), len(kept)))
+    columns = torch.tensor([*itertools.chain.from_iterable(rows)])
+    starts = torch.tensor([0, *itertools.accumulate(map(len, rows[:-1]))])
+    own = torch.tensor(labels, dtype=torch.float32)
     # Both sides have the same weight, however many utterances they have.
-    share = labels.mean()
-    weight = np.where(labels == 1, 0.5 / max(share, 1e-9), 0.5 / max(1 - share, 1e-9))
-    signs = 2 * labels - 1
+    weight = torch.where(own == 1, 0.5 / own.mean(), 0.5 / (1 - own.mean()))
+    w = torch.zeros(len(kept), requires_grad=True)
 
-    def loss(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        margins = signs * (x @ w)
-        slope = -signs * weight / (1 + np.exp(np.minimum(margins, 500)))
-        return float((weight * np.logaddexp(0, -margins)).sum() + _PENALTY / 2 * w @ w), x.T @ slope + _PENALTY * w
+    def loss() -> torch.Tensor:
+        w.grad = None
+        scores = functional.embedding_bag(columns, w[:, None], starts, mode="sum")[:, 0]
+        found = weight @ functional.softplus((1 - 2 * own) * scores) + _PENALTY / 2 * w @ w
+        found.backward()
+        return found
 
-    best = optimize.minimize(loss, np.zeros(len(kept)), jac=True, method="L-BFGS-B", options={"maxiter": 200})
-    return dict(zip(kept, best.x.tolist(), strict=True))
+    torch.optim.LBFGS([w], max_iter=200, line_search_fn="strong_wolfe").step(loss)
+    return dict(zip(kept, w.tolist(), strict=True))
 
 
 def _score(weights: Mapping[str, float], grams: Iterable[str]) -> float:
