@@ -135,33 +135,34 @@ class Sides(NamedTuple):
                     notes["conversations in which the partner says nothing, left out"] += 1
                     continue
                 try:
-                    yield _sample(id, said, is_whole, {**meta_data, **goal}, goal.get(self.goal_key), form)
+                    yield partner_sample(id, said, is_whole, {**meta_data, **goal}, goal.get(self.goal_key), form)
                 except DataError as error:
                     raise row.error(str(error)) from error
 
         found = [*itertools.islice(made(), max_size)]
-        self._check_samples(found, split, notes)
-        return found
-
-    def _check_samples(self, samples: Sequence[Sample], split: str, notes: Notes) -> None:
         if split != "train":
-            return
-        said = [[each.references[0], *(each.meta_data or {})["continuation"][1::2]] for each in samples]
-        said = [[text for text in each if text != END] for each in said]
-        n_said = sum(map(len, said))
-        if not samples and self.goal is not None and notes:
+            return found
+        if not found and self.goal is not None and notes:
             raise DataError(f"no conversation has a goal in {self.goal!r}: correct the name, or leave goal out")
-        if n_said < MIN_SAMPLES:
-            who = "the people that are used say" if self.people is not None else "the partner says"
-            raise DataError(f"{who} {n_said} utterances in the train split, and at least {MIN_SAMPLES} are needed")
+        check_partner(found)
         if self.goal is None:
             _logger.warning("learn: partner without goal: it will say what is likely, whatever a sample is about")
         if self.people is None:
             _logger.warning("learn: partner without people: the same people may be in the train and the test split")
-        n_again = sum(len(each) - len({*map(folded, each)}) for each in said)
-        if n_again > _REPEATED * n_said:
-            what = "of the partner's utterances repeat an earlier one of their conversation"
-            _logger.warning(f"{n_again / n_said:.0%} {what}")
+        return found
+
+
+def check_partner(samples: Sequence[Sample]) -> None:
+    """Check what a partner is to learn from: that it is enough, and does not repeat itself."""
+    said = [[each.references[0], *(each.meta_data or {})["continuation"][1::2]] for each in samples]
+    said = [[text for text in each if text != END] for each in said]
+    if (n_said := sum(map(len, said))) < MIN_SAMPLES:
+        what = f"the partner says {n_said} utterances in the train split"
+        raise DataError(f"{what}, and at least {MIN_SAMPLES} are needed: use more people or conversations")
+    n_again = sum(len(each) - len({*map(folded, each)}) for each in said)
+    if n_again > _REPEATED * n_said:
+        what = "of the partner's utterances repeat an earlier one of their conversation"
+        _logger.warning(f"{n_again / n_said:.0%} {what}")
 
 
 def _columns(people: People) -> list[str]:
@@ -195,7 +196,7 @@ def alternating(messages: Sequence[Message]) -> list[tuple[bool, str]]:
     return said
 
 
-def _sample(
+def partner_sample(
     id: str | int,
     said: list[tuple[bool, str]],
     is_whole: bool,

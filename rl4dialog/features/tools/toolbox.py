@@ -21,7 +21,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import Call, Frame, PartnerReply
 from rl4dialog.features.tools.calls import WORD, CallError, Tool, checked, json_schema, read_text
-from rl4dialog.features.tools.right_calls import call_outcome, gold_call
+from rl4dialog.features.tools.right_calls import Gold, call_outcome, gold_call
 from rl4dialog.features.tools.templates import CallMarkup, call_markup, read_json
 
 _logger = logging.getLogger(__name__)
@@ -66,11 +66,12 @@ class Calls(Toolbox):
         timeout_s: Positive = 5.0,
         max_characters: Count = 500,
         listed: bool = True,
+        pool_args: Mapping[str, Any] | None = None,
     ) -> None:
         self._ends_after, self._timeout_s, self._max_characters = [*(ends_after or ())], timeout_s, max_characters
         self._tools: dict[str, Tool] = {}
         for entry in tools:
-            for name, tool in _functions_of(entry):
+            for name, tool in _functions_of(entry, pool_args):
                 if name in self._tools:
                     raise ConfigError(f"toolbox 'calls': two tools have a function {name!r}")
                 self._tools[name] = tool
@@ -82,7 +83,7 @@ class Calls(Toolbox):
         self._listed = listed
         self._markup: CallMarkup | None = None
         self._calls, self._n_faults = list[Call](), 0
-        self._gold: Call | None = None
+        self._gold: Gold | None = None
 
     def prepare(self, template: Any, frame: Frame) -> None:
         self._markup, why = call_markup(template, frame)
@@ -170,12 +171,12 @@ class Calls(Toolbox):
         return CallError(problem, f"{name} {problem}")
 
 
-def _functions_of(entry: ToolEntry) -> list[tuple[str, Tool]]:
+def _functions_of(entry: ToolEntry, pool_args: Mapping[str, Any] | None) -> list[tuple[str, Tool]]:
     """A tool of the config, by the name of each of its functions."""
     if "id" not in entry:
         raise ConfigError("toolbox 'calls': each of the tools needs an id")
     try:
-        tool = ToolRegistry.get(entry["id"], entry.get("args", {}))
+        tool = ToolRegistry.get(entry["id"], entry.get("args", {}), pool_args=pool_args)
     except RL4DialogError:
         raise
     except Exception as error:

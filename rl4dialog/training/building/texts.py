@@ -193,7 +193,7 @@ def build_toolbox(config: TextConfig, template: ChatTemplate | None) -> Toolbox 
     """The tools of a run, if it has any, prepared for the template if prompts are of it."""
     if config.env is None or (chosen := config.env.args.toolbox) is None:
         return None
-    toolbox: Toolbox = ToolboxRegistry.get(chosen.id, chosen.args)
+    toolbox: Toolbox = ToolboxRegistry.get(chosen.id, chosen.args, pool_args=config.datapool.args)
     form = format_args(config)
     if template is not None and form is not None and form["format"] == "chat_template":
         toolbox.prepare(template, ChatMarkup(template).frame())

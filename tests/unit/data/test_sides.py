@@ -139,7 +139,9 @@ def test_wrong_people_and_goals_are_named(tmp_path, change, people, message):
 
 def test_group_with_ten_turns_is_refused(tmp_path):
     people = {"by": "user", "groups": 2, "only": [0]}
-    with pytest.raises(DataError, match=r"the people that are used say [0-9]+ utterances .* at least 50"):
+    with pytest.raises(
+        DataError, match=r"the partner says [0-9]+ utterances .* at least 50 are needed: use more people"
+    ):
         pool_of(tmp_path, ROWS[:9], people=people)
 
 
