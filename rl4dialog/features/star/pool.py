@@ -61,14 +61,14 @@ class Star(TextGenPool):
     has_rewards = True
 
     def __init__(
-        self, samples: list[Sample], dialogues: Sequence[Dialogue], dialogue_format: DialogueFormat | None = None
+        self, samples: list[Sample], dialogues: Sequence[Dialogue] | None, dialogue_format: DialogueFormat | None = None
     ) -> None:
         super().__init__(samples, dialogue_format=dialogue_format)
-        self._dialogues = dialogues
+        self._dialogues, self.has_rewards = dialogues, dialogues is not None
 
     def conversations(self) -> Iterator[Dialogue]:
         """Yield the conversations; at the end, the clerk is paid for the share of right slots of the best call."""
-        return iter(self._dialogues)
+        return super().conversations() if self._dialogues is None else iter(self._dialogues)
 
     @classmethod
     def prepare(
@@ -126,7 +126,7 @@ class Star(TextGenPool):
         limited = limit_samples(made, max_size, "star", split, str(place))
         if of_partner and split == "train":
             check_partner(limited)
-        return cls(limited, dialogues, dialogue_format)
+        return cls(limited, None if of_partner else dialogues, dialogue_format)
 
 
 def _groups_of(split: str, groups: Groups | None, n_groups: int) -> list[int]:

@@ -125,18 +125,28 @@ class Calls(Toolbox):
             if is_cut:
                 raise CallError("unreadable", "the call was cut at the length limit")
             name, arguments = self._read(said)
-            if name.casefold() not in self._names:
-                known = f"{nearest_hint(name, self._tools)} (known: {', '.join(self._tools)})"
-                raise CallError("unknown tool", f"there is no {name!r}{known}")
-            name = self._names[name.casefold()]
-            tool = self._tools[name]
-            arguments = checked(name, tool.functions[name], arguments)
-            text = self._result(name, lambda: tool.call(name, dict(arguments)))
+            name, arguments = self._checked(name, arguments)
+            text = self._result(name, lambda: self._tools[name].call(name, dict(arguments)))
         except CallError as error:
             problem, text = error.problem, f"error: {error}"[: self._max_characters]
         call = Call(name, arguments, text, problem)
         self._calls.append(call)
         return PartnerReply(text, leaves=not problem and name in self._ends_after, call=call)
+
+    def fault(self, said: str) -> str:
+        try:
+            self._checked(*self._read(said))
+        except CallError as error:
+            return str(error)
+        return ""
+
+    def _checked(self, name: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Name and arguments of a call as the tool declares them."""
+        if name.casefold() not in self._names:
+            known = f"{nearest_hint(name, self._tools)} (known: {', '.join(self._tools)})"
+            raise CallError("unknown tool", f"there is no {name!r}{known}")
+        name = self._names[name.casefold()]
+        return name, checked(name, self._tools[name].functions[name], arguments)
 
     def outcome(self) -> Mapping[str, float]:
         return {**call_outcome(self._calls, self._gold), "tool_faults": float(self._n_faults)}
@@ -145,10 +155,10 @@ class Calls(Toolbox):
         call = self.read(said) if self._markup is not None and self.takes(said) else None
         if self._markup is None or call is None or call.problem:
             return super().written(said)
-        arguments = call.arguments
-        with suppress(CallError, KeyError):  # numbers as such
-            arguments = checked(call.name, self._tools[call.name].functions[call.name], arguments)
-        return self._markup.write(call.name, arguments)
+        name, arguments = call.name, call.arguments
+        with suppress(CallError):  # numbers as such
+            name, arguments = self._checked(name, arguments)
+        return self._markup.write(name, arguments)
 
     def _result(self, name: str, call: Callable[[], Any]) -> str:
         """What a tool returned, cut at the limit."""

@@ -11,11 +11,13 @@ from tool_cases import Shop, shop_toolbox
 
 from rl4dialog.catalog import ToolRegistry
 from rl4dialog.core.errors import ConfigError, DataError, PartnerError
-from rl4dialog.core.types import Call
+from rl4dialog.core.types import Call, Sample
+from rl4dialog.data.pool import TextGenPool
 from rl4dialog.features.tools import toolbox as toolbox_module
 from rl4dialog.features.tools.calls import CallError, Slot, Tool, read_text, write_text
 from rl4dialog.features.tools.right_calls import Gold, RightCallReward, call_outcome, gold_call, right_slots
 from rl4dialog.features.tools.toolbox import Calls
+from rl4dialog.training.building.texts import report_faults
 
 GOOD = "call buy item=a red hat; n=2; size=m"
 
@@ -109,6 +111,16 @@ def test_call_is_answered(box, said, problem, answer):
 @pytest.mark.parametrize("said", ["call me later", "Call buy item=x", "please call buy", "called", "", "a = b"])
 def test_other_utterances_are_no_calls(box, said):
     assert not box.takes(said)
+
+
+def test_calls_in_the_data_that_would_be_errors_are_named(box, caplog):
+    more = {"history": ["hi"], "continuation": ["sold", "call bye a=b", "?", "call buy item", "?", "bye"]}
+    samples = [Sample(0, "hi", [GOOD], more), Sample(1, "hi", ["call bye a=b"])]
+    report_faults(box, TextGenPool(samples))
+    (record,) = caplog.records
+    assert record.message.startswith("3 of 4 calls in the train split would be answered by an error")
+    assert "the most common one: there is no 'bye'; did you mean 'buy'?" in record.message
+    assert box.outcome()["calls"] == 0
 
 
 def test_megabytes_are_cut_and_faults_are_said_once(box, caplog):

@@ -158,6 +158,15 @@ def test_weak_logs_are_named(tmp_path, caplog):
         assert said in caplog.text, caplog.text
 
 
+def test_names_of_people_in_what_they_said_are_named(tmp_path, caplog):
+    rows = [{**row, "user": ["Ann", "Bob", "Cleo", "Dan"][i % 4]} for i, row in enumerate(ROWS * 2)]
+    pool_of(tmp_path, rows, people={"by": "user"})
+    assert "the name of their person" not in caplog.text
+    told = [json.loads(json.dumps(row).replace("book a ride", f"i am {row['user'].lower()} .")) for row in rows]
+    n_train = len(pool_of(tmp_path, told, people={"by": "user"}))
+    assert f"{n_train} conversations of the train split have the name of their person in them" in caplog.text
+
+
 def test_goal_is_the_system_message_of_a_chat_template_and_the_partner_its_assistant(tmp_path):
     tokenizer = make_tokenizer()
     tokenizer.chat_template = TEMPLATES["chatml"].source
