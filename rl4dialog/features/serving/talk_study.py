@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
-from rl4dialog.core.feedback import JudgedReply, QueuedReplies, queue_id
+from rl4dialog.core.feedback import Feedback, JudgedReply, QueuedReplies, queue_id
 from rl4dialog.core.files import append_record, json_object, whole_lines
 from rl4dialog.core.types import Sample
 from rl4dialog.data.conversations.record import VERSION
@@ -113,31 +113,37 @@ class TalkJudging(Judging[None]):
 
     def pick(self, person: str, id: str, index: int, option: str) -> str:
         """Rate the conversation, which ends it."""
-        shown, talk = self._shown(person, id), self._talk(person)
-        assert talk is not None
+        shown = self._shown(person, id)
         if option not in self.options(shown, Standing()):
             raise ConfigError(f"an answer must be one of {', '.join(self._labels)}, not {option!r}")
+        bounds = min(self.study.scale), max(self.study.scale)
+        return self._record(person, shown.rated(0, int(option), scale=bounds, rater=person, study=self.study.title))
+
+    def _append(self, feedback: Feedback, done: str) -> str:
+        person = str(feedback.rater)
+        talk = self._talk(person)
+        assert talk is not None
         record = {
             "version": VERSION,
             "id": f"{person}/{self.counts(person)[0] + 1}",
-            "study": self.study.title,
+            "study": feedback.study,
             "rater": person,
             "system": self._models[talk.model].name,
             "messages": talk.state.messages(0),
             "meta_data": {**self._goals[talk.goal], "goal": talk.goal},
-            "ratings": {"rating": int(option)},
+            "ratings": {"rating": feedback.rating},
             "outcome": self._outcome(talk),
         }
         try:
             append_record(self.feedback, record)
         except RL4DialogError as error:
             raise ConfigError(f"nothing was saved; please tell those who asked you to take part: {error}") from error
-        self._held.append(_Held(person, talk.model, talk.goal))
-        del self._talks[person]
-        return f"Your answer was saved: {self._labels[option]}."
+        return f"Your answer was saved: {self._labels[str(feedback.rating)]}."
 
-    def _after(self, person: str, feedback: Any) -> str:
-        raise NotImplementedError
+    def _after(self, person: str, feedback: Feedback) -> str:
+        talk = self._talks.pop(person)
+        self._held.append(_Held(person, talk.model, talk.goal))
+        return ""
 
     def _talk(self, person: str) -> _Talk | None:
         """The conversation of a person: the same until it is rated."""
