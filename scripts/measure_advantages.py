@@ -400,36 +400,44 @@ def show(name: str, found: Mapping[str, Any]) -> None:
 
 
 def plot(scripted: Mapping[str, Any], found: Mapping[int, Any], size: Size, output: Path) -> None:
-    """Plot correlations with the truth over lambda, or the discount that does the same without a critic."""
-    figure, all_axes = plain_figure(5 * (1 + len(found)), 4.5, 1, 1 + len(found))
-    titles = ["scripted player", *(f"policy after {stage} iterations" for stage in found)]
-    for axes, title, of_player in zip(all_axes, titles, (scripted, *found.values()), strict=True):
-        rows = of_player["estimators"]
-        for i, name in enumerate(("total reward", "to go, by turn", "to go, group by turn")):
-            axes.axhline(rows[name]["correlation"] or math.nan, color=f"C{i}", linestyle="--", label=name)
-        discounts = [f"to go, by turn, discount {lambda_:g}" for lambda_ in LAMBDAS[:-1]]
-        lines = {"to go, by turn, discounted": [*discounts, "to go, by turn"]}
-        games = of_player.get("games of critics", {})
-        critics = [(kind, n) for kind in size.kinds for n in size.critics] if games else []
-        for kind, n in critics:
-            label = f"{kind}, {games[str(n)]:,.0f} games"
-            lines[label] = [f"{kind} after {n}, lambda {lambda_:g}" for lambda_ in LAMBDAS]
-        if not games:
-            lines["exact critic"] = [f"exact critic, lambda {lambda_:g}" for lambda_ in LAMBDAS]
-        for i, (label, names) in enumerate(lines.items()):
-            each, low, high = (
-                np.array([rows[name][f"correlation{end}"] for name in names], dtype=float)
-                for end in ("", "/low", "/high")
-            )
-            of_kind = next((number for number, kind in enumerate(size.kinds) if label.startswith(f"{kind},")), 0)
-            shade = {"color": "C1" if i == 0 else str(0.6 - 0.3 * ((i - 1) % max(len(size.critics), 1)))}
-            axes.plot(LAMBDAS, each, marker="so^d"[0 if i == 0 else 1 + of_kind], label=label, **shade)
-            if i in (0, len(size.critics)) or not games:
-                axes.fill_between(LAMBDAS, low, high, alpha=0.12, **shade)
-        axes.set(title=title, xlabel="λ or discount")
-        axes.legend(fontsize="xx-small")
+    """Plot correlations with the truth, and errors, over lambda or the discount that does the same without a critic."""
+    players = {"scripted player": scripted}
+    players |= {f"policy after {stage} iterations": of_player for stage, of_player in found.items()}
+    figure, all_axes = plain_figure(5 * len(players), 8, 2, len(players))
+    for i, (title, of_player) in enumerate(players.items()):
+        upper, lower = all_axes[i], all_axes[len(players) + i]
+        _draw(upper, of_player, size, "correlation")
+        _draw(lower, of_player, size, "error")
+        upper.set(title=title)
+        upper.legend(fontsize="xx-small")
+        lower.set(xlabel="λ or discount")
     all_axes[0].set(ylabel="correlation with the true advantage")
+    all_axes[len(players)].set(ylabel="mean squared error")
     save_figure(figure, output)
+
+
+def _draw(axes: Any, of_player: Mapping[str, Any], size: Size, key: str) -> None:
+    """Draw a statistic of a player's estimators."""
+    rows = of_player["estimators"]
+    for i, name in enumerate(("total reward", "to go, by turn", "to go, group by turn")):
+        axes.axhline(rows[name][key] or math.nan, color=f"C{i}", linestyle="--", label=name)
+    discounts = [f"to go, by turn, discount {lambda_:g}" for lambda_ in LAMBDAS[:-1]]
+    lines = {"to go, by turn, discounted": [*discounts, "to go, by turn"]}
+    games = of_player.get("games of critics", {})
+    for kind, n in itertools.product(size.kinds, size.critics) if games else ():
+        lines[f"{kind}, {games[str(n)]:,.0f} games"] = [f"{kind} after {n}, lambda {lambda_:g}" for lambda_ in LAMBDAS]
+    if not games:
+        lines["exact critic"] = [f"exact critic, lambda {lambda_:g}" for lambda_ in LAMBDAS]
+    for i, (label, names) in enumerate(lines.items()):
+        of_kind = next((number for number, kind in enumerate(size.kinds) if label.startswith(f"{kind},")), 0)
+        shade = {"color": "C1" if i == 0 else str(0.6 - 0.3 * ((i - 1) % max(len(size.critics), 1)))}
+        marker = "so^d"[0 if i == 0 else 1 + of_kind]
+        axes.plot(LAMBDAS, [rows[name][key] for name in names], marker=marker, label=label, **shade)
+        if f"{key}/low" in rows[names[0]] and (i in (0, len(size.critics)) or not games):
+            low, high = (
+                np.array([rows[name][f"{key}/{end}"] for name in names], dtype=float) for end in ("low", "high")
+            )
+            axes.fill_between(LAMBDAS, low, high, alpha=0.12, **shade)
 
 
 def main() -> None:

@@ -104,6 +104,7 @@ class FactsPartner(Partner):
             two dogs .". The id of a set, or a list, as in ``env.args.goals`` of ``turn_goals``.
     """
 
+    role = "You answer questions about yourself from your persona."
     checks_samples = True
 
     def __init__(

@@ -235,6 +235,7 @@ class GuessThePicturePartner(Partner):
             there, and its last round costs as much as the others.
     """
 
+    role = "You see a picture that is hidden from the agent, and answer its questions about it."
     pays = True
     outcomes = ("success", "rounds", "rank")
     checks_samples = True

@@ -117,6 +117,7 @@ class TextArenaPartner(Partner):
         settings: Arguments of the game.
     """
 
+    role = "You are the game: you show its state, and the agent moves."
     can_open = True
     pays = True
     outcomes = ("success", "invalid_move")

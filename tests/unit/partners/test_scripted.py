@@ -10,6 +10,7 @@ from feature_rows import rows_of_features
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 
 
@@ -25,6 +26,13 @@ def test_lines_of_the_sample_are_the_default():
     for lines in (["a", "b"], ["c"], []):
         partner.reset({"partner_replies": lines}, seed=0)
         assert [partner.reply(["hi"]) for _ in range(3)] == [*lines, None, None, None][:3]
+
+
+def test_partners_with_a_task_tell_a_person_in_their_place_what_they_do():
+    partners = {id: PartnerRegistry.resolve(id) for id in PartnerRegistry.ids()}
+    with_task = {id: partner for id, partner in partners.items() if issubclass(partner, Partner) and partner.outcomes}
+    assert {"guess_what", "table_booking"} <= with_task.keys()
+    assert [id for id, partner in with_task.items() if not partner.role] == []
 
 
 @pytest.mark.parametrize("meta_info", [{}, {"partner_replies": "hello"}, {"partner_replies": ["a", 1]}])

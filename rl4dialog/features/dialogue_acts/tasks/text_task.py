@@ -75,6 +75,7 @@ class AgendaUserPartner(Partner):
         user: Arguments of `AgendaUser`: ``max_acts`` and ``patience``.
     """
 
+    role = "You are a user with a goal in the town: you say what you look for, and ask for what you want to know."
     can_open = True
     outcomes = ("success", "complete", "match", "inform_f1", "acts_per_turn", "placeholders_per_turn", "unparsed")
     checks_samples = True

@@ -296,6 +296,7 @@ class WordlePartner(Partner):
         path: With ``guesses: listed``, a file with one word per line, instead.
     """
 
+    role = "You hide a word, and mark each letter of a guess: g in its place, y elsewhere in the word, b not in it."
     pays = True
     outcomes = ("success", "malformed")
     checks_samples = True
