@@ -27,6 +27,7 @@ from rl4dialog.features.serving.judging import Judging, Standing, StudyPage
 from rl4dialog.features.serving.page import Options, Updates, Visit
 
 _FIRST = "Please write the first message."
+_CALLED = "(It used its system, and says nothing more.)"
 
 
 class _Held(NamedTuple):
@@ -177,10 +178,12 @@ class TalkJudging(Judging[None]):
 
     def _heard(self, talk: _Talk) -> list[str]:
         """What the person and the model said to each other, without calls of tools and their answers."""
-        heard: list[str] = []
+        heard, toolbox = list[str](), self._models[talk.model].toolbox
         for each in talk.state.exchanges:
             said = [] if each.of_tool else [each.text]
-            heard = [*(heard[:-1] if each.of_tool else heard), *said, each.said or "(no answer)"]
+            reply = each.said or "(no answer)"
+            reply = _CALLED if toolbox is not None and toolbox.takes(reply) else reply
+            heard = [*(heard[:-1] if each.of_tool else heard), *said, reply]
         return heard
 
     def _outcome(self, talk: _Talk) -> Mapping[str, float]:

@@ -38,7 +38,7 @@ class Till(Toolbox):
 
     def answer(self, said, is_cut=False):
         self.n_right += said.removeprefix("CALL ") in self.goal.upper()
-        return PartnerReply("sold", call=Call("x"))
+        return PartnerReply("sold", call=Call("x"), leaves="last" in said.lower())
 
     def outcome(self):
         return {"right_call": float(self.n_right > 0)}
@@ -85,9 +85,12 @@ def test_calls_are_counted_and_not_shown(tmp_path):
     found.say("ann", found.current("ann").id, f"call want {number}")
     shown = found.current("ann")
     assert [*shown.turns, shown.replies[0].text] == [f"call want {number}", "SOLD"]
+    found.say("ann", shown.id, "call last")
+    shown = found.current("ann")
+    assert shown.replies[0].text == "(It used its system, and says nothing more.)"
     found.pick("ann", shown.id, 0, "2")
     (row,) = rows_of(tmp_path / "answers.jsonl")
-    assert [each["role"] for each in row["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert [each["role"] for each in row["messages"]] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     assert row["outcome"] == {"right_call": 1.0} and row["ratings"] == {"rating": 2}
     (dialogue,) = LoggedConversations.prepare("train", tmp_path / "answers.jsonl").conversations()
     assert dialogue.meta_data["goal"] == goal and dialogue.outcome == {"right_call": 1.0}
