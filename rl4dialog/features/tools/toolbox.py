@@ -140,7 +140,7 @@ class Calls(Toolbox):
             return str(error)
         return ""
 
-    def _checked(self, name: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    def _checked(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Name and arguments of a call as the tool declares them."""
         if name.casefold() not in self._names:
             known = f"{nearest_hint(name, self._tools)} (known: {', '.join(self._tools)})"
