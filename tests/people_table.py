@@ -23,7 +23,7 @@ def dialogue(person, number):
     return {"messages": [{"role": role, "content": text} for role, text in said], "goal": goal, "user": person}
 
 
-def write_people(path, n_people=18, n_each=12):
+def write_people(path, n_people=18, n_each=16):
     rows = [dialogue(f"P{person}", number) for number in range(n_each) for person in range(n_people)]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     return path

@@ -15,8 +15,9 @@ from rl4dialog.core.features import features
 
 PAGE = "docs/cross_play.md"
 SHORTER = {
-    "partner.yml": {"alg.training_args.num_train_epochs": 2, "train_evaluation.max_eval_samples": 8},
+    "partner.yml": {"alg.training_args.num_train_epochs": 1, "train_evaluation.max_eval_samples": 8},
     "agent.yml": {
+        "env.n_envs": 8,
         "warm_start.n_epochs": 1,
         "alg.args.n_steps": 32,
         "train_evaluation.n_iters": 1,
