@@ -7,6 +7,7 @@ from pathlib import Path
 import gguf_models
 import pytest
 from feature_rows import rows_of_features
+from generated_pools import SIZES
 from gguf_file import write_llama
 from runs import lines, trained_run
 from stand_in_data import write_original
@@ -22,12 +23,9 @@ FEW_SAMPLES = {
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},
-    "get_acquainted": {"n_train": 24, "n_val": 6, "n_test": 6},
-    "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
-    "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
-    "table_booking": {"n_train": 12, "n_val": 6, "n_test": 6},
-    **{id: {"n_train": 12, "n_val": 6, "n_test": 6} for id in rows_of_features("GENERATED_POOLS")},
+    **{id: {"n_train": 12, "n_val": 6, "n_test": 6} for id in SIZES},
+    "get_acquainted": {"n_train": 24, "n_val": 6, "n_test": 6},
     **rows_of_features("FEW_SAMPLES"),
 }
 

@@ -6,6 +6,7 @@ import pytest
 from data_files import POOLS
 from feature_rows import rows_of_features
 from feedback_files import mixed_feedback, write_feedback
+from generated_pools import NUMBERS, SIZES, UNTESTED
 from other_processes import assert_other_processes_make_the_same
 from tiny import make_tokenizer
 
@@ -18,10 +19,6 @@ CLOCK = (
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 MIXED = [{"id": "openers", "share": 0.5}, {"id": "small_talk", "args": {"n_train": 5}, "share": 0.5}]
-GENERATED = (
-    *("small_talk", "get_acquainted", "guess_what", "table_booking"),
-    *rows_of_features("GENERATED_POOLS"),
-)
 WITHOUT_FILES = {
     "dummy_pool": {"prompt": "hello"},
     "random_numbers": {},
@@ -29,9 +26,8 @@ WITHOUT_FILES = {
     "mixture": {"pools": MIXED},
     "rated_dialogues": {"dataset": "small_talk", "unit": "reply"},
     **rows_of_features("POOLS_WITHOUT_FILES"),
-    **{name: {"n_train": 20, "n_val": 20, "n_test": 20} for name in GENERATED},
+    **{name: dict.fromkeys(NUMBERS, 20) for name in SIZES if name not in UNTESTED},
 }
-UNTESTED = {"hf_dataset", *rows_of_features("UNTESTED_POOLS")}
 
 
 def everything(folder):
@@ -43,7 +39,7 @@ def everything(folder):
     pools = [*WITHOUT_FILES.items(), ("feedback", {"path": str(folder / "feedback")})]
     pools += rows_of_features("OTHER_POOLS_WITHOUT_FILES")
     pools += [(id, {**args, "path": str(folder / name)}) for name, (id, args, _) in POOLS.items()]
-    assert {id for id, _ in pools} | UNTESTED == {*DataPoolRegistry.ids()}
+    assert {id for id, _ in pools} | {"hf_dataset", *UNTESTED} == {*DataPoolRegistry.ids()}
     for id, args in pools:
         if "format" in DataPoolRegistry.defaults(id) and id != "conversations":  # in which nothing comes before a reply
             args = {"format": "chat_template", **args}

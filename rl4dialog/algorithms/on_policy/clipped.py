@@ -118,8 +118,9 @@ class ClippedSurrogate(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[m
                         f"alg.args.clip_range_high is {high(percent / 100):g}, below alg.args.clip_range = "
                         f"{low(percent / 100):g}; it is the range above a ratio of 1, which may only be wider"
                     )
-        if args.get("dual_clip") is not None and args.get("surrogate", "clip") != "clip":
-            raise ConfigError("alg.args.dual_clip has no effect with alg.args.surrogate: cispo; remove one of them")
+        if args.get("dual_clip") is not None and (surrogate := args.get("surrogate", "clip")) != "clip":
+            other = f"alg.args.surrogate: {surrogate}"
+            raise ConfigError(f"alg.args.dual_clip has no effect with {other}; remove one of them")
         for name in ("correction_cap", "correction_mode"):
             if name in args and args.get("importance_correction", "none") == "none":
                 raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")

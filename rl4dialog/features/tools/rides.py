@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from rl4dialog.core.arguments import Count
@@ -83,7 +84,7 @@ class Rides(TextGenPool):
         n = size_of(split, n_train, n_val, n_test)
         samples = [_sample(f"{split}_{i}", f"rides/{seed}/{split}/{i}", max_turns, form) for i in range(n)]
         pool = cls(samples, dialogue_format=form)
-        pool.players = {"careless": lambda: Clerk(True), "careful": lambda: Clerk(False)}
+        pool.players = {"careless": partial(Clerk, True), "careful": partial(Clerk, False)}
         return pool
 
 

@@ -11,4 +11,5 @@ FEATURE = Feature(
         }
     },
     moved={f"rl4dialog.policies.vllm_{name}": f"{__name__}.{name}" for name in ("backend", "server", "transfer")},
+    page="vllm.md",
 )

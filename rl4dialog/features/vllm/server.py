@@ -45,7 +45,7 @@ _NO_TOKEN = 2**31 - 1
 _NAME = "rl4dialog/"  # with which the versions of runs begin
 _FRESH = "default"  # version of the weights that a server has loaded itself
 _URL = "generation.url: "
-_HOW = "see docs/clusters.md for the command that starts it"
+_HOW = "see docs/vllm.md for the command that starts it"
 # Settings of requests that vLLM would otherwise take from the model's generation_config.json.
 _NEUTRAL = {"min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 _THIS_PROCESS = secrets.token_hex(4)

@@ -49,7 +49,6 @@ SAME_AS_METRIC = {
     "parent": ("parent_totto", "table_to_text/parent_overall_f_score"),
     "spider": ("spider", "lexical/spider"),
 }
-OTHER_REWARDS = ["common_gen_preference_model", "common_gen_repeat_penalty", "common_gen_repeat_penalty_batched"]
 DEPENDS_ON_THE_OTHERS = ["spider"]
 ACCEPTED_REWARDS = [
     ("common_gen_preference_model", {"model_type": "11b", "device": "cuda:1", "batch_size": 1}),

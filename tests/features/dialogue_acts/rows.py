@@ -31,7 +31,6 @@ def talk_about_a_goal(tab):
 
 SYSTEMS = ["convlab2"]
 METRIC_KEYS = {"goal_followed": {"goal_followed"}}
-JUDGES = ["manual_rating"]
 HARMLESS_ARGUMENTS = ["algorithm", "blocks", "ent_coef", "net_arch", "target_entropy"]
 USED_PAGES = [(task_page, talk_about_a_goal)]
 LABELLED_PAGES = [(task_page, 3)]

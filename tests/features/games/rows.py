@@ -5,11 +5,8 @@ def _wordle(player):
     return {"datapool": {"id": "wordle", "args": {"player": player, "p_consistent": 0.5}}}
 
 
-GENERATED_POOLS = {"guess_the_picture": [5000, 500, 500], "wordle": [20_000, 500, 500]}
-WITH_PLAYERS = ["guess_the_picture", "wordle"]
 OTHER_POOLS_WITHOUT_FILES = [("wordle", {"n_train": 20, "n_val": 20, "n_test": 20, "games": "adversarial"})]
 UNTESTED_POOLS = ["text_arena"]  # which needs a package
-FEW_SAMPLES = {"text_arena": {"n_train": 12, "n_val": 6, "n_test": 6}}
 WRONG_POOL_ARGUMENTS = [
     ("guess_the_picture", {"n_scenes": 0}),
     ("guess_the_picture", {"open_share": 1.5}),

@@ -13,9 +13,8 @@ METRIC_KEYS = {
     "shortest_path": {f"shortest_path/{name}" for name in ("return", "optimality", "reached", "illegal")},
 }
 SAME_AS_METRIC = {"shortest_path": ("shortest_path", "shortest_path/return")}
-OTHER_REWARDS = ["rudeness"]
 PAYS_BEFORE_THE_END = ["shortest_path"]
-GENERATED_POOLS = {"comment_reply": [5000, 500, 500], "random_walks": [1000, 100, 100]}
+POOL_SIZES = {"comment_reply": [5000, 500, 500]}  # without files, with which it has no such numbers
 WRONG_ARGUMENTS = ["datapool comment_reply: reward=rudenes", "datapool random_walks: n_nodes=1 edge_share=0"]
 UNTRAINED_POLICIES = {"values": later("make_guided")}
 WITH_LEARNING_RATE = [later("make_bc")]

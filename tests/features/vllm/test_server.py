@@ -351,7 +351,7 @@ def belongs_to_another(server):
         (lambda server: setattr(server, "n_rows", 7), "serves another model"),
         (lambda server: setattr(server, "n_rows", 700), "serves another model"),
         (belongs_to_another, "has weights of another run"),
-        (lambda server: setattr(server, "url", f"http://127.0.0.1:{free_port()}"), "cannot be reached.*clusters.md"),
+        (lambda server: setattr(server, "url", f"http://127.0.0.1:{free_port()}"), "cannot be reached.*vllm.md"),
     ],
 )
 def test_server_that_cannot_serve_the_run_is_refused_at_once(server, change, words):

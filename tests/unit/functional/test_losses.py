@@ -1,4 +1,4 @@
-"""Losses of reward models, on numbers computed by hand."""
+"""Losses of policies, values and reward models, on numbers computed by hand."""
 
 import math
 

@@ -91,7 +91,7 @@ def test_generation_by_example_is_valid(tmp_path, monkeypatch):
     server = {"backend": "vllm_server", "url": "http://127.0.0.1:8000"}
     for settings in ({"backend": "vllm"}, server):
         end = " " if settings["backend"] == "vllm" else "\n"
-        block = yaml_of("docs/large_models.md", f"generation:\n  backend: {settings['backend']}{end}")
-        config = parse_config(make_config(tmp_path, **block), "large_models.md")
+        block = yaml_of("docs/vllm.md", f"generation:\n  backend: {settings['backend']}{end}")
+        config = parse_config(make_config(tmp_path, **block), "vllm.md")
         check_components(config)
         assert config.generation == GenerationConfig(**settings), "the other values are the defaults"
