@@ -20,6 +20,7 @@ SHORTER = {
         "env.n_envs": 8,
         "warm_start.n_epochs": 1,
         "alg.args.n_steps": 32,
+        "alg.args.batch_size": 128,
         "train_evaluation.n_iters": 1,
         "train_evaluation.eval_every": 1,
         "train_evaluation.max_eval_samples": 8,
