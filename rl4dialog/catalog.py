@@ -33,8 +33,8 @@ PartnerRegistry = _registry(
     provided=("tokenizer", "max_prompt_length", "max_length", "world", "own_side", "is_frozen", "run_seed", "built"),
 )
 
-ToolboxRegistry = _registry("toolbox", listed="toolboxes")
-ToolRegistry = _registry("tool")
+ToolboxRegistry = _registry("toolbox", provided=("pool_args",), listed="toolboxes")
+ToolRegistry = _registry("tool", provided=("pool_args",))
 
 MetricRegistry = _registry("metric", provided=("tokenizer", "classifier", "personas", "build_part", "async_calls"))
 

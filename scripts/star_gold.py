@@ -1,6 +1,6 @@
 """List where the clerks of STAR called otherwise than their user's goal wants, and count.
 
-    python scripts/star_gold.py --path STAR
+    python scripts/star_gold.py
     python scripts/star_gold.py --path STAR --tasks ride_book hotel_book --texts
 
 `STAR` is the repository of the dataset, or a folder of the same form. Each line has the conversation, why it is left
@@ -15,17 +15,18 @@ from collections import Counter
 import script
 
 from rl4dialog.features.star.gold import compare
-from rl4dialog.features.star.reading import read_apis, read_conversations
+from rl4dialog.features.star.reading import files_of, place_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--path", required=True, help="folder or archive of the dataset")
+    parser.add_argument("--path", help="folder or archive of the dataset (default: that of rl4dialog prepare star)")
     parser.add_argument("--tasks", nargs="+", help="tasks to list (default: all)")
     parser.add_argument("--texts", action="store_true", help="print the conversations, too")
     args = parser.parse_args()
-    schemas, counts, verdicts = read_apis(args.path), Counter[str](), dict[str, Counter[str]]()
-    for each in read_conversations(args.path):
+    conversations, schemas = files_of(place_of(args.path))
+    counts, verdicts = Counter[str](), dict[str, Counter[str]]()
+    for each in conversations:
         if not (each.is_happy and each.is_complete) or (args.tasks and not {*each.tasks} <= {*args.tasks}):
             continue
         if (found := compare(each, schemas)) is None:

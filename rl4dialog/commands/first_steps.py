@@ -12,6 +12,7 @@ from typing import Any
 from rl4dialog.commands.options import MADE, OPTIONAL_CONFIG, SEED, command, flag, option, read_config
 from rl4dialog.commands.train import train
 from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.features import all_ids
 from rl4dialog.core.pretrained import BUILTIN
 from rl4dialog.core.types import Sample
 
@@ -144,7 +145,9 @@ def _answered(question: str, likely: str | None) -> str | None:
 
 @command(
     option(
-        "name", "dataset (chitchat, daily_dialog, dstc9) or model (builtin/smollm2-135m-instruct) to cache", nargs="?"
+        "name",
+        f"dataset ({', '.join(sorted(all_ids()['public dataset']))}) or model (builtin/smollm2-135m-instruct) to cache",
+        nargs="?",
     ),
     option("--path", "folder with the files of the dataset (default: download them)"),
     *OPTIONAL_CONFIG,

@@ -106,8 +106,8 @@ def _resolves(host: str) -> bool:
     return False
 
 
-def download(url: str, sha256: str, target: Path) -> None:
-    """Download a public file with a known SHA-256 hash, or leave no file."""
+def download(url: str, target: Path, sha256: str | None = None) -> None:
+    """Download a public file, with this SHA-256 hash if it is known, or leave no file."""
     import httpx
 
     try:
@@ -118,4 +118,5 @@ def download(url: str, sha256: str, target: Path) -> None:
     except (httpx.HTTPError, OSError) as error:
         target.unlink(missing_ok=True)
         raise DataError(f"{url} cannot be downloaded: {error}") from error
-    _check_hash(target, sha256, url)
+    if sha256 is not None:
+        _check_hash(target, sha256, url)

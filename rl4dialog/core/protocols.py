@@ -335,6 +335,10 @@ class Toolbox(ABC):
     def read(self, said: str) -> Call:
         """What an utterance calls, without an answer; it has a ``problem`` if it cannot be read."""
 
+    def fault(self, said: str) -> str:
+        """Why a call would be answered by an error without asking a tool; empty if it would not."""
+        return self.read(said).problem
+
     @abstractmethod
     def answer(self, said: str, is_cut: bool = False) -> PartnerReply:
         """Answer a call, which may be cut at the length limit.

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.features import all_ids
+from rl4dialog.core.registry import import_object
 from rl4dialog.data.dialogue_corpora import load_dialogues
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.ratings import fetch_chitchat, fetch_dstc9, read_chitchat, read_dstc9
@@ -17,7 +19,7 @@ from rl4dialog.data.splits import put_prepared
 
 
 class PublicDataset(NamedTuple):
-    """A public dataset."""
+    """A public dataset, listed as ``public dataset`` in a ``catalog.yaml``."""
 
     fetch: Callable[[Path], None]  # downloads the files into a folder
     check: Callable[[Path], str]  # reads the files of a folder, and describes them in a few words
@@ -26,9 +28,10 @@ class PublicDataset(NamedTuple):
 
 def prepare_dataset(name: str, path: FilePath | None = None) -> str:
     """Put a dataset into the cache."""
-    if name not in DATASETS:
-        raise DataError(f"unknown dataset {name!r}{nearest_hint(name, DATASETS)} (known: {', '.join(DATASETS)})")
-    dataset, given = DATASETS[name], None if path is None else expand_path(path)
+    known = all_ids()["public dataset"]
+    if name not in known:
+        raise DataError(f"unknown dataset {name!r}{nearest_hint(name, known)} (known: {', '.join(sorted(known))})")
+    dataset, given = import_object(known[name]), None if path is None else expand_path(path)
     if given is not None and not given.is_dir():
         raise DataError(f"{given} is not a folder; --path must be the folder with the files of {name}")
     found = ""
@@ -36,13 +39,17 @@ def prepare_dataset(name: str, path: FilePath | None = None) -> str:
     def build(folder: Path) -> None:
         nonlocal found
         if given is None:
-            dataset.fetch(folder)
+            try:
+                dataset.fetch(folder)
+            except DataError as error:
+                cure = f"if you have the files, run: rl4dialog prepare {name} --path FOLDER"
+                raise DataError(f"{error}; {cure}") from error
             found = dataset.check(folder)
             return
         found = dataset.check(given)
         for file in chain.from_iterable(map(given.glob, dataset.patterns)):
             copied = folder / file.relative_to(given)
-            copied.parent.mkdir(exist_ok=True)
+            copied.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copied)
 
     folder = put_prepared(name, build)
@@ -52,8 +59,7 @@ def prepare_dataset(name: str, path: FilePath | None = None) -> str:
 def _refuse_daily_dialog(folder: Path) -> None:
     raise DataError(
         "DailyDialog is not downloaded, because its address is not reliable: get ijcnlp_dailydialog.zip from "
-        "http://yanran.li/dailydialog, unpack it, and pass the folder with train.zip, validation.zip and test.zip: "
-        "rl4dialog prepare daily_dialog --path FOLDER"
+        "http://yanran.li/dailydialog, and unpack it to train.zip, validation.zip and test.zip"
     )
 
 
@@ -82,8 +88,6 @@ _DAILY_DIALOG_FILES = [
     *("train.zip", "validation.zip", "test.zip", "dialogues_*.txt"),
     *(f"{folder}/dialogues_*.txt" for folder in ("train", "validation", "test")),
 ]
-DATASETS = {
-    "chitchat": PublicDataset(fetch_chitchat, _check_chitchat, ("dataset.json",)),
-    "daily_dialog": PublicDataset(_refuse_daily_dialog, _check_daily_dialog, tuple(_DAILY_DIALOG_FILES)),
-    "dstc9": PublicDataset(fetch_dstc9, _check_dstc9, ("chatbot*.json",)),
-}
+CHITCHAT = PublicDataset(fetch_chitchat, _check_chitchat, ("dataset.json",))
+DAILY_DIALOG = PublicDataset(_refuse_daily_dialog, _check_daily_dialog, tuple(_DAILY_DIALOG_FILES))
+DSTC9 = PublicDataset(fetch_dstc9, _check_dstc9, ("chatbot*.json",))

@@ -163,10 +163,7 @@ _SPEAKER = re.compile(r"^(User|System):", re.MULTILINE)
 def fetch_dstc9(folder: Path) -> None:
     """Download the files of all 11 chatbots."""
     for number, sha256 in enumerate(_HASHES, start=1):
-        try:
-            download(_URL.format(number), sha256, folder / f"chatbot{number}.json")
-        except DataError as error:
-            raise DataError(f"{error}; if you have the files, run: rl4dialog prepare dstc9 --path FOLDER") from error
+        download(_URL.format(number), folder / f"chatbot{number}.json", sha256)
 
 
 def read_dstc9(folder: Path) -> list[RatedDialogue]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NotRequired
@@ -66,11 +67,19 @@ class Sides(NamedTuple):
         """Key of the goal in the meta data of samples."""
         return (self.goal or "").rpartition(".")[2]
 
-    def goal_of(self, row: Row) -> dict[str, str]:
-        """The goal of a row's partner, by its key; empty if it has none."""
-        if self.goal is None or is_empty(row.get(self.goal)):
-            return {}
-        return {self.goal_key: " ".join(row.texts(self.goal))}
+    @property
+    def person_key(self) -> str:
+        """Key of the person in the meta data of samples."""
+        return "" if self.people is None else _columns(self.people)[0].rpartition(".")[2]
+
+    def about(self, row: Row) -> dict[str, str]:
+        """Meta data of a row: its goal and its person, if there are any."""
+        found = {}
+        if self.goal is not None and not is_empty(row.get(self.goal)):
+            found[self.goal_key] = " ".join(row.texts(self.goal))
+        if self.people is not None:
+            found[self.person_key] = row.text(_columns(self.people)[0])
+        return found
 
     def person_of(self, row: Row) -> Said:
         """What keeps the rows of a person in the same split."""
@@ -126,8 +135,8 @@ class Sides(NamedTuple):
 
         def made() -> Iterator[Sample]:
             for id, messages, is_whole, meta_data, row in dialogues:
-                goal = self.goal_of(row)
-                if self.goal is not None and not goal:
+                about = self.about(row)
+                if self.goal is not None and self.goal_key not in about:
                     notes[f"conversations without a goal in {self.goal!r}, left out"] += 1
                     continue
                 said = alternating(messages)
@@ -135,33 +144,45 @@ class Sides(NamedTuple):
                     notes["conversations in which the partner says nothing, left out"] += 1
                     continue
                 try:
-                    yield _sample(id, said, is_whole, {**meta_data, **goal}, goal.get(self.goal_key), form)
+                    goal = about.get(self.goal_key)
+                    yield partner_sample(id, said, is_whole, {**meta_data, **about}, goal, form)
                 except DataError as error:
                     raise row.error(str(error)) from error
 
         found = [*itertools.islice(made(), max_size)]
-        self._check_samples(found, split, notes)
-        return found
-
-    def _check_samples(self, samples: Sequence[Sample], split: str, notes: Notes) -> None:
         if split != "train":
-            return
-        said = [[each.references[0], *(each.meta_data or {})["continuation"][1::2]] for each in samples]
-        said = [[text for text in each if text != END] for each in said]
-        n_said = sum(map(len, said))
-        if not samples and self.goal is not None and notes:
+            return found
+        if not found and self.goal is not None and notes:
             raise DataError(f"no conversation has a goal in {self.goal!r}: correct the name, or leave goal out")
-        if n_said < MIN_SAMPLES:
-            who = "the people that are used say" if self.people is not None else "the partner says"
-            raise DataError(f"{who} {n_said} utterances in the train split, and at least {MIN_SAMPLES} are needed")
+        check_partner(found)
         if self.goal is None:
             _logger.warning("learn: partner without goal: it will say what is likely, whatever a sample is about")
         if self.people is None:
             _logger.warning("learn: partner without people: the same people may be in the train and the test split")
-        n_again = sum(len(each) - len({*map(folded, each)}) for each in said)
-        if n_again > _REPEATED * n_said:
-            what = "of the partner's utterances repeat an earlier one of their conversation"
-            _logger.warning(f"{n_again / n_said:.0%} {what}")
+        if named := [name for sample in found if (name := self._name_in(sample))]:
+            what = f"conversations of the train split have the name of their person in them, such as {named[0]!r}"
+            _logger.warning(f"{len(named)} {what}: the partner learns to say it; replace names")
+        return found
+
+    def _name_in(self, sample: Sample) -> str:
+        """The person of a conversation, if its name is in what was said."""
+        info = sample.meta_data or {}
+        name, said = info.get(self.person_key, ""), " | ".join([*sample.references, *info["continuation"]])
+        is_there = len(name) > 2 and re.search(rf"\b{re.escape(name)}\b", said, re.IGNORECASE)
+        return name if is_there else ""
+
+
+def check_partner(samples: Sequence[Sample]) -> None:
+    """Check what a partner is to learn from: that it is enough, and does not repeat itself."""
+    said = [[each.references[0], *(each.meta_data or {})["continuation"][1::2]] for each in samples]
+    said = [[text for text in each if text != END] for each in said]
+    if (n_said := sum(map(len, said))) < MIN_SAMPLES:
+        what = f"the partner says {n_said} utterances in the train split"
+        raise DataError(f"{what}, and at least {MIN_SAMPLES} are needed: use more people or conversations")
+    n_again = sum(len(each) - len({*map(folded, each)}) for each in said)
+    if n_again > _REPEATED * n_said:
+        what = "of the partner's utterances repeat an earlier one of their conversation"
+        _logger.warning(f"{n_again / n_said:.0%} {what}")
 
 
 def _columns(people: People) -> list[str]:
@@ -195,7 +216,7 @@ def alternating(messages: Sequence[Message]) -> list[tuple[bool, str]]:
     return said
 
 
-def _sample(
+def partner_sample(
     id: str | int,
     said: list[tuple[bool, str]],
     is_whole: bool,

@@ -1,11 +1,11 @@
-"""Studies, in which several raters answer one question about each item of a queue."""
+"""Studies: raters answer one question about each item of a queue, or about conversations that they have had."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
@@ -15,6 +15,7 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback import Feedback, QueuedReplies, queue_id
 from rl4dialog.core.yaml_loader import load_yaml
 
+T = TypeVar("T")
 _Text = Annotated[StrictStr, Field(pattern=r"\S")]
 
 
@@ -32,9 +33,7 @@ class Study:
     no_difference: StrictBool = True  # whether "no difference" is an answer about two replies
 
     def __post_init__(self) -> None:
-        values = [*(self.scale or (1, 2))]
-        if len(values) < 2 or values != [*range(values[0], values[-1] + 1)]:
-            raise DataError(f"scale must have at least two ratings in steps of 1, lowest first, not {values}")
+        _check_scale(self.scale or (1, 2))
 
     @property
     def bounds(self) -> tuple[int, int] | None:
@@ -52,8 +51,33 @@ class Study:
         return found
 
 
-def read_study(path: Path) -> Study:
-    return parsed(Study, load_yaml(path), str(path))
+@dataclass(frozen=True)
+class TalkStudy:
+    """What people read who talk to two models, each in several conversations about goals, and rate them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    title: _Text  # also names the study in the file of answers
+    instructions: StrictStr
+    question: _Text  # about each conversation
+    scale: dict[StrictInt, StrictStr]  # ratings and their labels
+    consent: StrictStr = ""
+    conversations: Annotated[StrictInt, Field(ge=2, multiple_of=2)] = 4  # of each person, half with each model
+    max_messages: Annotated[StrictInt, Field(ge=1)] = 12  # of a person in a conversation
+    goal_key: StrictStr = "partner_persona"  # key of the goal in the meta data of the run's samples
+    split: Literal["train", "val", "test"] = "test"  # whose goals they are
+
+    def __post_init__(self) -> None:
+        _check_scale(self.scale)
+
+
+def _check_scale(scale: Iterable[int]) -> None:
+    values = [*scale]
+    if len(values) < 2 or values != [*range(values[0], values[-1] + 1)]:
+        raise DataError(f"scale must have at least two ratings in steps of 1, lowest first, not {values}")
+
+
+def read_study(path: Path, kind: type[T] = Study) -> T:  # type: ignore[assignment]
+    return parsed(kind, load_yaml(path), str(path))
 
 
 def rater_of(name: str) -> str:

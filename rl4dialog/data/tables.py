@@ -155,7 +155,7 @@ class _TablePool(TextGenPool):
                 if own is not None and (first := places.setdefault(row.text(own), row.place)) != row.place:
                     raise row.error(f"column {own!r} has the same id, {shown(id)}, as {first}")
                 weight = 1.0 if chosen["weight"] is None else _weight(row, chosen["weight"])
-                meta_data, prompt = {name: row[name] for name in chosen["meta_data"]} | sides.goal_of(row), each.text
+                meta_data, prompt = {name: row[name] for name in chosen["meta_data"]} | sides.about(row), each.text
                 if dialogue_format is not None:
                     prompt, meta_data["history"] = render_messages(each.messages, row, dialogue_format, each.system)
                 id = id if each.number is None else f"{id}_{each.number}"

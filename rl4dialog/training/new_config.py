@@ -81,7 +81,7 @@ def partner_text(
         n_prompt=_tokens((table.n_prompt_words + table.n_partner_words) * (2 if is_tiny else 1), 1024),
         n_reply=_tokens(table.n_partner_words, 128),
         is_tiny=is_tiny,
-        n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows)) if is_tiny else 3,
+        n_epochs=_enough_epochs(table) if is_tiny else 3,
     )
     return _checked(text, None)
 
@@ -108,7 +108,12 @@ def _epochs(table: Table, is_base: bool, reward: str | None) -> int | None:
     """Epochs of a warm start: of models that cannot answer yet, and of others if replies are all that there is."""
     if not table.has_replies or not (is_base or reward is None):
         return None
-    return min(_MOST_EPOCHS, max(3, math.ceil(_N_LEARNED / table.n_rows))) if is_base else 3
+    return _enough_epochs(table) if is_base else 3
+
+
+def _enough_epochs(table: Table) -> int:
+    """Epochs in which a model learns a language from a table."""
+    return min(_MOST_EPOCHS, max(3, math.ceil(_N_LEARNED / table.n_rows)))
 
 
 def _is_base(model: str) -> bool:

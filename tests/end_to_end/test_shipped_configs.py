@@ -54,7 +54,8 @@ def smaller(config, path, data, outside):
         make_smaller(config, data)
     if not issubclass(kind_of(config), TextConfig):
         return config
-    model_name = tiny_model(path.stem.split("_")[0], data)
+    in_name, *others = path.stem.split("_")  # or none, as star/ppo.yml
+    model_name = tiny_model(in_name if others else config["tokenizer"]["model_name"].rpartition("-")[2], data)
     config["tokenizer"] = {"model_name": model_name, "vocab_size": 300}
     config.get("lora", {}).pop("layers_to_transform", None)  # the tiny model has no such layers
     pool = config["datapool"]

@@ -332,7 +332,7 @@ class LoggedConversations(TextGenPool):
                         dialogue_format.check_said(text)
                 except DataError as error:
                     raise row.error(str(error)) from error
-                dialogue.meta_data.update(sides.goal_of(row))
+                dialogue.meta_data.update(sides.about(row))
                 yield dialogue, row
 
         if learn == "partner":

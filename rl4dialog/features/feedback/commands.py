@@ -121,8 +121,17 @@ def export_feedback(args: Namespace) -> None:
     option("--output_dir", "output folder", type=Path, required=True),
 )
 def study_results(args: Namespace) -> None:
-    from rl4dialog.features.feedback.study_results import write_results
+    from rl4dialog.features.feedback.study_results import is_of_talks, talk_results, write_results
 
+    if is_of_talks(args.feedback):
+        found = talk_results(args.feedback, args.output_dir)
+        print(f"{found['study']}: {found['n_conversations']} conversations of {found['n_raters']} people")
+        for key, means in found["measures"].items():
+            for name, each in means.items():
+                interval = " ({:.3f} to {:.3f})".format(*each["interval"]) if each["interval"] else ""
+                print(f"{key}, {name}: {each['value']:.3f}{interval}")
+        print(f"Written to {args.output_dir}: answers.csv, summary.json")
+        return
     found = write_results(args.feedback, args.output_dir)
     print(
         f"{found['study']}: {found['n_answers']} answers of {found['n_raters']} raters about {found['n_items']} items"

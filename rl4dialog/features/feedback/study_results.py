@@ -1,20 +1,25 @@
-"""Answers of several raters: their agreement, and one result per item."""
+"""Results of studies: agreement of raters and one result per item, or ratings of models that people talked to."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import Feedback, read_feedback
 from rl4dialog.core.files import write_csv, write_json, write_records
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.ratings import FEEDBACK_RATING, conversation_of, latest
+from rl4dialog.data.rows import read_rows
 from rl4dialog.data.studies import item_of, texts_of
+from rl4dialog.functional.statistics import bootstrap_intervals
 
 
 def agreement(given: Iterable[tuple[str, str, int]], is_scale: bool) -> tuple[float | None, str]:
@@ -77,8 +82,59 @@ def write_results(source: Path, folder: Path) -> dict[str, Any]:
     columns = ["item", "rater", "answer", "time", "conversation", "reply_1", "reply_2"]
     votes = [[item, each.rater, answer_of(each), each.time] for item, each in answers]
     said = [["\n".join(each.turns), *texts_of(each)] for each in judged]
-    write_csv(folder / "answers.csv", [columns, *map(chain, votes, said)])
+    write_csv(folder / "answers.csv", [columns, *map(itertools.chain, votes, said)])
     return summary
+
+
+def is_of_talks(source: Path) -> bool:
+    """Whether a file has conversations of people with models, with their ratings."""
+    return any("messages" in row.values for row in itertools.islice(read_rows(source), 1))
+
+
+def talk_results(source: Path, folder: Path, n_resamples: int = 1000) -> dict[str, Any]:
+    """Write ``summary.json`` and ``answers.csv`` about a study in which people talk; returns the summary.
+
+    Ratings, messages and outcomes of calls have a mean for each model with an interval over people, and the difference
+    of the second model, in alphabetical order, from the first one with that of the same people.
+    """
+    rows = [row.values for row in read_rows(source)]
+    if len({row["study"] for row in rows}) != 1:
+        raise DataError(f"{source} must have answers to one study alone; rl4dialog ui --study writes them")
+    models, raters = (sorted({row[key] for row in rows}) for key in ("system", "rater"))
+    numbers = [_numbers(row) for row in rows]
+    summary: dict[str, Any] = {"study": rows[0]["study"], "n_raters": len(raters), "n_conversations": len(rows)}
+    summary["measures"] = {}
+    for key in dict.fromkeys(itertools.chain.from_iterable(numbers)):
+        sums, counts = np.zeros((len(raters), len(models))), np.zeros((len(raters), len(models)))
+        for row, each in zip(rows, numbers, strict=True):
+            if key in each:
+                place = raters.index(row["rater"]), models.index(row["system"])
+                sums[place] += each[key]
+                counts[place] += 1
+
+        def means(drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+            with np.errstate(invalid="ignore"):
+                found = sums[drawn].sum(0) / counts[drawn].sum(0)  # noqa: B023 (called at once)
+            return np.append(found, found[1:] - found[0])
+
+        values = means(np.arange(len(raters)))
+        found = bootstrap_intervals(means, len(raters), n_resamples=n_resamples) if len(raters) > 1 else ()
+        intervals = [[each.low, each.high] for each in found]
+        names = [*models, *(f"{other} - {models[0]}" for other in models[1:])]
+        rows_of_key = itertools.zip_longest(names, values.tolist(), intervals)
+        summary["measures"][key] = {name: {"value": value, "interval": ends} for name, value, ends in rows_of_key}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "summary.json", summary)
+    keys = [*summary["measures"]]
+    lines = [[r["rater"], r["system"], r["meta_data"]["goal"], *(each.get(key, "") for key in keys)]
+             for r, each in zip(rows, numbers, strict=True)]  # fmt: skip
+    write_csv(folder / "answers.csv", [["rater", "model", "goal", *keys], *lines])
+    return summary
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    messages = sum(each["role"] == "user" for each in row["messages"])
+    return {"rating": row["ratings"]["rating"], "messages": messages, **row["outcome"]}
 
 
 def answer_of(given: Feedback) -> int:

@@ -118,8 +118,8 @@ def validate_reward(args: Namespace) -> None:
     option(
         "--other_people", "dataset split of other people, whose distance is the floor", choices=SPLITS, default="train"
     ),
-    option("--goal_key", "key of the goal in the meta data of conversations", default="partner_persona"),
-    option("--person_key", "key of the id of whoever talked in the meta data of conversations", default="user"),
+    option("--goal_key", "key of goals in the meta data (default: the config's goal, or partner_persona)"),
+    option("--person_key", "key of people in the meta data (default: the config's people, or user)"),
     option("--max_conversations", "conversations to draw at random, of each", default=300, at_least=10),
     option("--output_path", "new output folder (default: in validations/ of the current folder)"),
 )

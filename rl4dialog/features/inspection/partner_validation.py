@@ -10,15 +10,18 @@ import functools
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.text import Text
-from scipy import optimize, sparse, stats
+from scipy import stats
+from torch.nn import functional
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
@@ -28,6 +31,7 @@ from rl4dialog.core.files import to_plain, write_json
 from rl4dialog.core.types import AGENT, PARTNER, TOOL, Dialogue, Sample, Turn
 from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.data.dialogue_text import persona_in
+from rl4dialog.data.sides import END, Sides
 from rl4dialog.data.splits import folded, shuffled
 from rl4dialog.functional.statistics import Estimate, bootstrap_intervals
 from rl4dialog.partners.several import names_of
@@ -81,6 +85,13 @@ def spoken(dialogue: Dialogue) -> list[tuple[int, Turn]]:
     later = [turn.speaker for turn in dialogue.turns[1:]]
     pairs = zip(dialogue.turns, [*later, PARTNER], strict=True)
     return [(i, turn) for i, (turn, then) in enumerate(pairs) if TOOL not in (turn.speaker, then) and turn.text.strip()]
+
+
+def turned(dialogue: Dialogue) -> Dialogue:
+    """A conversation that was learned from the partner's side, as the agent heard it."""
+    others = {AGENT: PARTNER, PARTNER: AGENT}
+    turns = (Turn(each.text.removesuffix(END).rstrip(), others[each.speaker]) for each in dialogue.turns)
+    return replace(dialogue, turns=tuple(turns))
 
 
 def user_side(dialogue: Dialogue, goal_key: str, person_key: str, is_of_people: bool) -> UserSide:
@@ -313,28 +324,26 @@ def _grams(turn: str, values: Sequence[str]) -> set[str]:
 
 def _fit(grams: Sequence[set[str]], labels: NDArray[np.float64]) -> dict[str, float]:
     """Weights of a logistic regression with a penalty on their squares, of words that occur at least twice."""
-    counts: dict[str, int] = {}
-    for each in grams:
-        for gram in each:
-            counts[gram] = counts.get(gram, 0) + 1
+    counts = Counter(itertools.chain.from_iterable(grams))
     kept = sorted((gram for gram, n in counts.items() if n > 1), key=lambda gram: (-counts[gram], gram))[:_MAX_FEATURES]
     number = {gram: i for i, gram in enumerate(kept)}
     rows = [[number[gram] for gram in each if gram in number] for each in grams]
-    starts = np.cumsum([0, *map(len, rows)])
-    columns = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int32, count=starts[-1])
-    x = sparse.csr_matrix((np.ones(len(columns)), columns, starts), (len(grams), len(kept)))
+    columns = torch.tensor([*itertools.chain.from_iterable(rows)])
+    starts = torch.tensor([0, *itertools.accumulate(map(len, rows[:-1]))])
+    own = torch.tensor(labels, dtype=torch.float32)
     # Both sides have the same weight, however many utterances they have.
-    share = labels.mean()
-    weight = np.where(labels == 1, 0.5 / max(share, 1e-9), 0.5 / max(1 - share, 1e-9))
-    signs = 2 * labels - 1
+    weight = torch.where(own == 1, 0.5 / own.mean(), 0.5 / (1 - own.mean()))
+    w = torch.zeros(len(kept), requires_grad=True)
 
-    def loss(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        margins = signs * (x @ w)
-        slope = -signs * weight / (1 + np.exp(np.minimum(margins, 500)))
-        return float((weight * np.logaddexp(0, -margins)).sum() + _PENALTY / 2 * w @ w), x.T @ slope + _PENALTY * w
+    def loss() -> torch.Tensor:
+        w.grad = None
+        scores = functional.embedding_bag(columns, w[:, None], starts, mode="sum")[:, 0]
+        found = weight @ functional.softplus((1 - 2 * own) * scores) + _PENALTY / 2 * w @ w
+        found.backward()
+        return found
 
-    best = optimize.minimize(loss, np.zeros(len(kept)), jac=True, method="L-BFGS-B", options={"maxiter": 200})
-    return dict(zip(kept, best.x.tolist(), strict=True))
+    torch.optim.LBFGS([w], max_iter=200, line_search_fn="strong_wolfe").step(loss)
+    return dict(zip(kept, w.tolist(), strict=True))
 
 
 def _score(weights: Mapping[str, float], grams: Iterable[str]) -> float:
@@ -407,15 +416,23 @@ def validate_partners(
     files: Mapping[str, str],
     split: str,
     other_split: str,
-    goal_key: str = "partner_persona",
-    person_key: str = "user",
+    goal_key: str | None = None,
+    person_key: str | None = None,
     max_conversations: int = 300,
 ) -> list[Found]:
     """Compare what partners said, in logs by their names, with the conversations of a config's datapool.
 
-    A language model that is the partner of the config, and has the name of a log or is alone, gets its perplexity, too.
+    The keys are by default those of the config's ``goal`` and ``people``, else ``partner_persona`` and ``user``. A
+    language model that is the partner of the config, and has the name of a log or is alone, gets its perplexity, too.
     """
-    pools, seed = Assembly(config).data.pools, config.seed
+    pools, seed, args = Assembly(config).data.pools, config.seed, config.datapool.args
+    of_config = Sides(goal=args.get("goal"), people=args.get("people"))
+    goal_key = goal_key or of_config.goal_key or "partner_persona"
+    person_key = person_key or of_config.person_key or "user"
+
+    def talks(name: str) -> list[Dialogue]:
+        found = pools[name].conversations()
+        return [*map(turned, found)] if args.get("learn") == "partner" else [*found]
 
     def drawn(dialogues: Sequence[Dialogue]) -> list[Dialogue]:
         return [dialogues[i] for i in sorted(shuffled(len(dialogues), f"partners/{seed}")[:max_conversations])]
@@ -424,10 +441,10 @@ def validate_partners(
         found = [user_side(each, goal_key, person_key, is_of_people) for each in dialogues]
         return check_enough(found, what)
 
-    all_people = [*pools[split].conversations()]
+    all_people = talks(split)
     met = {side.person for side in (user_side(each, goal_key, person_key, True) for each in all_people)} - {None}
     people = drawn(all_people)
-    elsewhere = [] if other_split == split else [*pools[other_split].conversations()]
+    elsewhere = [] if other_split == split else talks(other_split)
     elsewhere = [each for each in elsewhere if str(each.meta_data.get(person_key)) not in met]
     others = sides(drawn(elsewhere), f"split {other_split}") if elsewhere else []
     logs = {

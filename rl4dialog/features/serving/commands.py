@@ -101,7 +101,10 @@ def chat(args: Namespace) -> None:
         "--queue", "instead of a chat: judge what rl4dialog select wrote; needs no model", type=Path, metavar="FILE"
     ),
     option(
-        "--study", "title, question, scale and raters of a study about the queue, as YAML", type=Path, metavar="FILE"
+        "--study",
+        "a study as YAML: about the queue, or in which people talk to --run and --compare",
+        type=Path,
+        metavar="FILE",
     ),
     flag("--teach", "instead of a chat: accept, reject or correct replies, as in rl4dialog teach"),
     *_SITUATIONS,
@@ -119,13 +122,16 @@ def ui(args: Namespace) -> None:
     own, other = (each and Path(each).expanduser().resolve() for each in (args.run_path or args.model, args.compare))
     if own is not None and own == other and args.compare_checkpoint == args.checkpoint:
         raise ConfigError(f"--compare {args.compare} is the model of --run or --model itself; choose another one")
-    if args.queue is None and args.study is not None:
-        raise ConfigError("--study is about the replies of a --queue, which is missing")
+    if args.queue is None and args.study is not None and (args.compare is None or args.teach):
+        raise ConfigError("--study is about the replies of a --queue, which is missing; or people talk: add --compare")
     if not args.teach and (args.split, args.n) != (None, None):
         raise ConfigError("--split and --n select the situations of --teach, which is missing")
     # Check everything cheap before the models are loaded.
     address = _address_of(args)
     load_gradio()
+    if args.queue is None and args.study is not None:
+        serve(_talk_study(args), address, _write)
+        return
     if args.queue is None and not args.teach:
         serve(_chat_page(args), address, _write)
         return
@@ -237,6 +243,21 @@ def _chat_page(args: Namespace) -> Any:
     about = introduction(chosen.config, is_trained=args.run_path is not None)
     chat = Chat(models, feedback, args.seed, args.show_reward)
     return ChatPage(chat, _beginnings(prompts or _prompts_of_data(chosen)), remark, about)
+
+
+def _talk_study(args: Namespace) -> Any:
+    """The page on which people talk to two models that are not named."""
+    from rl4dialog.data.studies import TalkStudy, read_study
+    from rl4dialog.features.serving.chat import ChatAgent
+    from rl4dialog.features.serving.talk_study import TalkJudging, TalkStudyPage
+
+    study, chosen = read_study(args.study, TalkStudy), load_model(args)
+    models = [ChatAgent(chosen, model_name(args)), ChatAgent(load_compared(args), compared_name(args))]
+    _warn_of_visitors(args, "talk to the models and rate them.")
+    feedback = (args.feedback or Path("answers.jsonl")).expanduser()
+    judging = TalkJudging(study, models, chosen.data.samples(study.split), feedback, args.seed or 0)
+    print(f"Answers are appended to {feedback}; then: rl4dialog study-results --feedback {feedback}", file=sys.stderr)
+    return TalkStudyPage(judging)
 
 
 def load_compared(args: Namespace) -> LoadedPolicy:

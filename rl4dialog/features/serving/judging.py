@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import ConfigError, RL4DialogError
@@ -32,6 +32,9 @@ from rl4dialog.features.serving.page import (
     problem_of,
     status_html,
 )
+
+if TYPE_CHECKING:
+    from rl4dialog.features.serving.talk_study import TalkJudging
 
 T = TypeVar("T")
 
@@ -439,7 +442,7 @@ class StudyPage(JudgingPage):
     mode = "judging study"
     persona_label = "Role of the computer program"
 
-    def __init__(self, judging: StudyJudging) -> None:
+    def __init__(self, judging: StudyJudging | TalkJudging) -> None:
         self._of_study, self.title = judging, judging.study.title
         super().__init__(judging)
 

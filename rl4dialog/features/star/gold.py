@@ -5,7 +5,6 @@ A slot that the goal leaves open has no right value. The clerk's last query is o
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.features.star.reading import Conversation, Query
+from rl4dialog.features.tools.right_calls import MIN_COMMON, Wanted, words
 from rl4dialog.text.words import content_words
 
 Verdict = Literal["same", "spelled", "earlier", "moved", "clerk", "missing", "unsaid"]
@@ -26,54 +26,6 @@ or also the goal's (``clerk``), or neither (``unsaid``); or the query does not h
 UNCLEAR: frozenset[Verdict] = frozenset({"moved", "unsaid"})
 ABOUT = frozenset({"ChangeDescription"})
 """Slots in the clerk's own words, besides those of the type ``LongString``."""
-_NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-_WORD = re.compile(r"\d+ ?[ap]m\b|\w+(?:'\w+)?")
-_MIN_COMMON = 0.5
-_MIN_RATIO = 0.8
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a goal wants in a slot: one of these values or, if they are unwanted, none of them."""
-
-    values: tuple[str, ...]
-    unwanted: bool = False
-    in_own_words: bool = False  # whether a part of its words is enough
-
-    def compare(self, said: str | None) -> Literal["same", "spelled", ""]:
-        """Compare with an argument of a call."""
-        said = said and re.sub(r"^at (?:most|least) ", "", said)
-        options = [*map(words, said.split(" or "))] if said else []
-        if self.unwanted:
-            return "" if any(words(value) in options for value in self.values) else "same"
-        if not said or (len(options) > 1 and not self.in_own_words):
-            return ""
-        found = [_same(value, said, self.in_own_words) for value in self.values]
-        return "same" if "same" in found else "spelled" if "spelled" in found else ""
-
-
-def words(text: str) -> str:
-    """A text as lower-case words: numbers as digits, times such as ``9pm``, dates such as ``8``."""
-    found = _WORD.findall(text.casefold().replace("&", " and "))
-    plain = (re.sub(r"^(\d+)(?:st|nd|rd|th)$", r"\1", word.replace(" ", "")) for word in found)
-    return " ".join(str(_NUMBERS.index(word)) if word in _NUMBERS else word for word in plain)
-
-
-def _same(value: str, said: str, in_own_words: bool) -> str:
-    one, other = words(value).removeprefix("the "), words(said).removeprefix("the ")
-    if one == other:
-        return "same"
-    if in_own_words:
-        ours, theirs = content_words(one), content_words(other)
-        common = ours & theirs
-        is_near = any(each.isdigit() for each in common) or len(common) >= _MIN_COMMON * min(len(ours), len(theirs))
-        return "same" if common and is_near else ""
-    numbers = [sorted(map(int, re.findall(r"\d+", text))) for text in (one, other)]
-    if "/" in value or value.isdigit():  # a date, in which day and month can change places; or 0314
-        return "spelled" if numbers[0] == numbers[1] else ""
-    is_within = re.search(rf"\b{re.escape(one)}\b", other) is not None
-    is_near = is_within or difflib.SequenceMatcher(None, one, other).ratio() >= _MIN_RATIO
-    return "spelled" if is_near and numbers[0] == numbers[1] else ""
 
 
 @functools.cache
@@ -235,7 +187,7 @@ def is_said(value: str, said: str, in_own_words: bool = False, before: str = "")
     """
     if in_own_words:
         ours = content_words(words(value))
-        return bool(ours) and len(ours & content_words(said)) >= _MIN_COMMON * len(ours)
+        return bool(ours) and len(ours & content_words(said)) >= MIN_COMMON * len(ours)
     found = words(value)
     forms = {found, re.sub(r"^(\d+)[ap]m$", r"\1", found)} | {
         short for short in [found.rpartition(" ")[0]] if len(short) > 3

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -23,10 +22,10 @@ from rl4dialog.core.types import AGENT, PARTNER, TOOL, Call, Dialogue, Sample, T
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import FilePath
-from rl4dialog.data.sides import END
+from rl4dialog.data.sides import check_partner, grouped, partner_sample
 from rl4dialog.features.star.gold import compare
-from rl4dialog.features.star.reading import Conversation, answer_text, files_of
-from rl4dialog.features.star.right_call import GOLD_KEY, share_of_right
+from rl4dialog.features.star.reading import Conversation, answer_text, files_of, place_of
+from rl4dialog.features.tools.right_calls import GOLD_KEY, Gold, right_slots
 
 _logger = logging.getLogger(__name__)
 Kind = Literal["checkable", "single", "all"]
@@ -38,12 +37,12 @@ class Star(TextGenPool):
     """Conversations of people with written goals and checkable calls (STAR).
 
     The user is the partner. The agent is the clerk, whose calls are utterances that the knowledge base answers. In the
-    meta data are the goal, as ``partner_persona``, its values (``goal_values``), the right call (``gold``), the
-    ``task``, and the ids of both people (``user``, ``clerk``).
+    meta data are the goal, as ``partner_persona``, its values (``goal_values``), the right call
+    (``gold_call``), the ``task``, and the ids of both people (``user``, ``clerk``).
 
     Args:
         path: The repository of STAR, or a folder or archive of the same form: ``dialogues/1.json`` and so on, and
-            ``apis/apis/ride_book.json`` and so on.
+            ``apis/apis/ride_book.json`` and so on. By default, the files of ``rl4dialog prepare star``.
         tasks: Names of tasks to keep; by default all.
         kind: ``checkable``: complete conversations about one task, along its flow, with a goal from which the right
             call is clear. ``single``: the same, with or without one. ``all``: all conversations.
@@ -62,20 +61,20 @@ class Star(TextGenPool):
     has_rewards = True
 
     def __init__(
-        self, samples: list[Sample], dialogues: Sequence[Dialogue], dialogue_format: DialogueFormat | None = None
+        self, samples: list[Sample], dialogues: Sequence[Dialogue] | None, dialogue_format: DialogueFormat | None = None
     ) -> None:
         super().__init__(samples, dialogue_format=dialogue_format)
-        self._dialogues = dialogues
+        self._dialogues, self.has_rewards = dialogues, dialogues is not None
 
     def conversations(self) -> Iterator[Dialogue]:
         """Yield the conversations; at the end, the clerk is paid for the share of right slots of the best call."""
-        return iter(self._dialogues)
+        return super().conversations() if self._dialogues is None else iter(self._dialogues)
 
     @classmethod
     def prepare(
         cls,
         split: str,
-        path: FilePath,
+        path: FilePath | None = None,
         tasks: Annotated[list[str], Field(min_length=1)] | None = None,
         kind: Kind = "checkable",
         n_groups: Count = 4,
@@ -98,7 +97,7 @@ class Star(TextGenPool):
         dialogue_format = DialogueFormat(format, None if of_partner else context_size, render_chat, of_partner)
         calls = calls and not of_partner
         own = _groups_of(split, groups, n_groups)
-        found, schemas = files_of(str(path))
+        found, schemas = files_of(place := place_of(path))
         known = sorted({task for each in found for task in each.tasks})
         for task in tasks or ():
             if task not in known:
@@ -124,7 +123,10 @@ class Star(TextGenPool):
         _logger.info("star, %s: %d conversations of groups %s; left out: %s", split, len(dialogues), own, left_out)
         make = _of_partner if of_partner else functools.partial(_samples, unit=samples)
         made = (sample for dialogue in dialogues for sample in make(dialogue, dialogue_format))
-        return cls(limit_samples(made, max_size, "star", split, str(path)), dialogues, dialogue_format)
+        limited = limit_samples(made, max_size, "star", split, str(place))
+        if of_partner and split == "train":
+            check_partner(limited)
+        return cls(limited, None if of_partner else dialogues, dialogue_format)
 
 
 def _groups_of(split: str, groups: Groups | None, n_groups: int) -> list[int]:
@@ -143,22 +145,15 @@ def _groups_of(split: str, groups: Groups | None, n_groups: int) -> list[int]:
 def people_groups(
     conversations: Sequence[Conversation], n_groups: int, seed: int, people: Literal["both", "users"] = "users"
 ) -> dict[str, int]:
-    """Numbers of the group of everybody, from 1: the most talkative first, each to the group that said least."""
+    """Numbers of the group of everybody, from 1, in which people say about as much."""
     said = Counter[str]()
     for each in conversations:
         said[each.user] += sum(event.who == "user" for event in each.events)
         if people == "both":
             said[each.clerk] += 0
-    everybody = sorted(said)
-    if len(everybody) < n_groups:
-        raise DataError(f"star: {len(everybody)} people cannot be divided into {n_groups} groups (n_groups)")
-    random.Random(f"star/{seed}").shuffle(everybody)
-    sizes, found = [0] * n_groups, dict[str, int]()
-    for person in sorted(everybody, key=lambda each: -said[each]):
-        group = sizes.index(min(sizes))
-        sizes[group] += said[person]
-        found[person] = group + 1
-    return found
+    if len(said) < n_groups:
+        raise DataError(f"star: {len(said)} people cannot be divided into {n_groups} groups (n_groups)")
+    return {person: group + 1 for person, group in grouped(said, n_groups, seed).items()}
 
 
 def _is_held_out(goal: str, seed: int, share: float) -> bool:
@@ -195,9 +190,15 @@ def _dialogue(
     dialogue = Dialogue(each.id, tuple(turns), topic=info["task"], meta_data=info, n_given=1, ended_by="partner")
     if found is None or found.why_left_out:
         return "", replace(dialogue, has_reward=False)
-    info[GOLD_KEY] = {"name": found.api, "slots": {slot: asdict(each) for slot, each in found.gold.items()}}
+    # Slots that the goal leaves open do not count.
+    info[GOLD_KEY] = {
+        "name": found.api,
+        "arguments": {slot: asdict(each) for slot, each in found.gold.items()},
+        "open": True,
+    }
     info["goal_values"] = [*_values(found.gold.values())]
-    share = share_of_right(found.gold, found.query.arguments)
+    query = Call(found.api, dict(found.query.arguments))
+    share = right_slots([query], Gold(found.api, found.gold, is_open=True))
     last = max(i for i, turn in enumerate(turns) if turn.speaker == AGENT)
     turns[last] = replace(turns[last], reward=share)
     return "", replace(dialogue, turns=tuple(turns), outcome={"success": float(share == 1), "right_slots": share})
@@ -221,8 +222,7 @@ def _samples(dialogue: Dialogue, dialogue_format: DialogueFormat, unit: SampleUn
 
 
 def _of_partner(dialogue: Dialogue, dialogue_format: DialogueFormat) -> Iterator[Sample]:
-    """A conversation from the user's side, whose utterances are those of the assistant."""
-    texts = [turn.text for turn in dialogue.turns]
-    texts = [*texts[:-1], f"{texts[-1]} {END}"] if len(texts) % 2 else [*texts, END]
-    prompt = dialogue_format.opening_prompt(dialogue.meta_data["partner_persona"])
-    yield Sample(dialogue.id, prompt, texts[:1], {**dialogue.meta_data, "history": [], "continuation": texts[1:]})
+    """A conversation from the user's side."""
+    said = [(turn.speaker == PARTNER, turn.text) for turn in dialogue.turns]
+    goal = dialogue.meta_data["partner_persona"]
+    yield partner_sample(dialogue.id, said, True, dialogue.meta_data, goal, dialogue_format)

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rl4dialog.core.downloads import download
 from rl4dialog.core.errors import DataError
+from rl4dialog.data.public_datasets import PublicDataset
 from rl4dialog.data.rows import FilePath, expand_path, walk_files
+from rl4dialog.data.splits import prepared_folder
 from rl4dialog.features.tools.calls import write_text
 
 Who = Literal["user", "clerk", "call", "answer"]
+_URL = "https://github.com/RasaHQ/STAR/archive/HEAD.zip"  # such archives have no constant hash
 _IS_DIALOGUE = re.compile(r"(?:^|/)dialogues/\d+\.json$").search
 _IS_API = re.compile(r"(?:^|/)apis/\w+\.json$").search
 _CONSTRAINT = re.compile(r"api\.(\w+)\((.*)\)$", re.DOTALL)
@@ -69,12 +73,19 @@ class Conversation:
         return " | ".join(event.text for event in self.events[start:end] if event.who == "user")
 
 
-def read_conversations(path: FilePath) -> Iterator[Conversation]:
+def place_of(path: FilePath | None) -> Path:
+    """A folder or archive of conversations: the given one, or that of ``rl4dialog prepare star``."""
+    if path is not None:
+        return expand_path(path)
+    folder = prepared_folder("star")
+    return next(folder.glob("*.zip"), folder)
+
+
+def read_conversations(place: Path) -> Iterator[Conversation]:
     """Yield the conversations in ``dialogues/`` of a folder or archive, by their numbers."""
-    place = expand_path(path)
     found = [(int(Path(name).stem), name, data) for name, data in walk_files(place, _IS_DIALOGUE)]
     if not found:
-        raise DataError(f"{path} has no conversations of STAR: files such as dialogues/1.json")
+        raise DataError(f"{place} has no conversations of STAR: files such as dialogues/1.json")
     for _, name, data in sorted(found):
         try:
             yield _conversation(json.loads(data))
@@ -82,16 +93,26 @@ def read_conversations(path: FilePath) -> Iterator[Conversation]:
             raise DataError(f"{name} is not a conversation of STAR: {type(error).__name__}: {error}") from error
 
 
-def read_apis(path: FilePath) -> dict[str, dict[str, Any]]:
+def read_apis(place: Path) -> dict[str, dict[str, Any]]:
     """Read the slots of the APIs in ``apis/`` by name; none if the folder has no such files."""
-    place = expand_path(path)
     return {Path(name).stem: json.loads(data) for name, data in walk_files(place, _IS_API)}
 
 
 @functools.lru_cache(maxsize=2)
-def files_of(path: str) -> tuple[list[Conversation], Mapping[str, Mapping[str, Any]]]:
+def files_of(place: Path) -> tuple[list[Conversation], Mapping[str, Mapping[str, Any]]]:
     """All conversations and APIs; read once."""
-    return [*read_conversations(path)], read_apis(path)
+    return [*read_conversations(place)], read_apis(place)
+
+
+def _check(folder: Path) -> str:
+    place = next(folder.glob("*.zip"), folder)
+    conversations, apis = [*read_conversations(place)], read_apis(place)
+    return f"{len(conversations)} conversations of {len({each.user for each in conversations})} users, {len(apis)} APIs"
+
+
+STAR = PublicDataset(
+    lambda folder: download(_URL, folder / "STAR.zip"), _check, ("*.zip", "dialogues/*.json", "apis/apis/*.json")
+)
 
 
 def _conversation(raw: Mapping[str, Any]) -> Conversation:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.errors import DataError
 from rl4dialog.features.star.gold import rules, words
-from rl4dialog.features.star.reading import answer_text, files_of
+from rl4dialog.features.star.reading import answer_text, files_of, place_of
 from rl4dialog.features.tools.calls import Slot, Tool
 
 _IS_REFUSAL = re.compile(
@@ -27,17 +26,21 @@ class StarApis(Tool):
     In its answers, values of the earlier call are replaced by those of this one.
 
     Args:
-        path: The folder of the datapool ``star``.
+        path: The repository of STAR; by default that of the datapool ``star``.
         refuses: Share of the calls that are refused, if they could be: that a time slot is taken, or a hotel is full.
     """
 
-    def __init__(self, path: str, refuses: Fraction = 0.0) -> None:
+    def __init__(
+        self, path: str | None = None, refuses: Fraction = 0.0, pool_args: Mapping[str, Any] | None = None
+    ) -> None:
         self._refuses, self._random = refuses, random.Random(0)
         self.functions: Mapping[str, Mapping[str, Slot]] = {api: {} for api in rules()}
         self._answers: dict[str, dict[frozenset[str], list[tuple[Mapping[str, str], str]]]] = {}
-        if not Path(path).expanduser().exists():  # the datapool says so
+        try:
+            place = place_of(path or (pool_args or {}).get("path"))
+        except DataError:  # the datapool says so
             return
-        conversations, schemas = files_of(path)
+        conversations, schemas = files_of(place)
         for each in (query for conversation in conversations for query in conversation.queries):
             of_kind = self._answers.setdefault(each.api, {}).setdefault(_kind(each.arguments), [])
             if each.answer and len(of_kind) < _MAX_ANSWERS:
@@ -48,7 +51,7 @@ class StarApis(Tool):
             if api in self._answers
         }
         if not self.functions:
-            raise DataError(f"tool 'star': {path} has no APIs such as apis/apis/ride_book.json")
+            raise DataError(f"tool 'star': {place} has no APIs such as apis/apis/ride_book.json")
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._random = random.Random(seed)

@@ -21,7 +21,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import Call, Frame, PartnerReply
 from rl4dialog.features.tools.calls import WORD, CallError, Tool, checked, json_schema, read_text
-from rl4dialog.features.tools.right_calls import call_outcome, gold_call
+from rl4dialog.features.tools.right_calls import Gold, call_outcome, gold_call
 from rl4dialog.features.tools.templates import CallMarkup, call_markup, read_json
 
 _logger = logging.getLogger(__name__)
@@ -66,11 +66,12 @@ class Calls(Toolbox):
         timeout_s: Positive = 5.0,
         max_characters: Count = 500,
         listed: bool = True,
+        pool_args: Mapping[str, Any] | None = None,
     ) -> None:
         self._ends_after, self._timeout_s, self._max_characters = [*(ends_after or ())], timeout_s, max_characters
         self._tools: dict[str, Tool] = {}
         for entry in tools:
-            for name, tool in _functions_of(entry):
+            for name, tool in _functions_of(entry, pool_args):
                 if name in self._tools:
                     raise ConfigError(f"toolbox 'calls': two tools have a function {name!r}")
                 self._tools[name] = tool
@@ -82,7 +83,7 @@ class Calls(Toolbox):
         self._listed = listed
         self._markup: CallMarkup | None = None
         self._calls, self._n_faults = list[Call](), 0
-        self._gold: Call | None = None
+        self._gold: Gold | None = None
 
     def prepare(self, template: Any, frame: Frame) -> None:
         self._markup, why = call_markup(template, frame)
@@ -124,18 +125,28 @@ class Calls(Toolbox):
             if is_cut:
                 raise CallError("unreadable", "the call was cut at the length limit")
             name, arguments = self._read(said)
-            if name.casefold() not in self._names:
-                known = f"{nearest_hint(name, self._tools)} (known: {', '.join(self._tools)})"
-                raise CallError("unknown tool", f"there is no {name!r}{known}")
-            name = self._names[name.casefold()]
-            tool = self._tools[name]
-            arguments = checked(name, tool.functions[name], arguments)
-            text = self._result(name, lambda: tool.call(name, dict(arguments)))
+            name, arguments = self._checked(name, arguments)
+            text = self._result(name, lambda: self._tools[name].call(name, dict(arguments)))
         except CallError as error:
             problem, text = error.problem, f"error: {error}"[: self._max_characters]
         call = Call(name, arguments, text, problem)
         self._calls.append(call)
         return PartnerReply(text, leaves=not problem and name in self._ends_after, call=call)
+
+    def fault(self, said: str) -> str:
+        try:
+            self._checked(*self._read(said))
+        except CallError as error:
+            return str(error)
+        return ""
+
+    def _checked(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Name and arguments of a call as the tool declares them."""
+        if name.casefold() not in self._names:
+            known = f"{nearest_hint(name, self._tools)} (known: {', '.join(self._tools)})"
+            raise CallError("unknown tool", f"there is no {name!r}{known}")
+        name = self._names[name.casefold()]
+        return name, checked(name, self._tools[name].functions[name], arguments)
 
     def outcome(self) -> Mapping[str, float]:
         return {**call_outcome(self._calls, self._gold), "tool_faults": float(self._n_faults)}
@@ -144,10 +155,10 @@ class Calls(Toolbox):
         call = self.read(said) if self._markup is not None and self.takes(said) else None
         if self._markup is None or call is None or call.problem:
             return super().written(said)
-        arguments = call.arguments
-        with suppress(CallError, KeyError):  # numbers as such
-            arguments = checked(call.name, self._tools[call.name].functions[call.name], arguments)
-        return self._markup.write(call.name, arguments)
+        name, arguments = call.name, call.arguments
+        with suppress(CallError):  # numbers as such
+            name, arguments = self._checked(name, arguments)
+        return self._markup.write(name, arguments)
 
     def _result(self, name: str, call: Callable[[], Any]) -> str:
         """What a tool returned, cut at the limit."""
@@ -170,12 +181,12 @@ class Calls(Toolbox):
         return CallError(problem, f"{name} {problem}")
 
 
-def _functions_of(entry: ToolEntry) -> list[tuple[str, Tool]]:
+def _functions_of(entry: ToolEntry, pool_args: Mapping[str, Any] | None) -> list[tuple[str, Tool]]:
     """A tool of the config, by the name of each of its functions."""
     if "id" not in entry:
         raise ConfigError("toolbox 'calls': each of the tools needs an id")
     try:
-        tool = ToolRegistry.get(entry["id"], entry.get("args", {}))
+        tool = ToolRegistry.get(entry["id"], entry.get("args", {}), pool_args=pool_args)
     except RL4DialogError:
         raise
     except Exception as error:

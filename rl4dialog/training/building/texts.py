@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -29,6 +30,7 @@ from rl4dialog.text.prompts import encode_prompt, encode_reply, written_calls
 from rl4dialog.text.tokenizer import build_tokenizer
 
 _logger = logging.getLogger(__name__)
+_warn_once = functools.cache(_logger.warning)  # data is built repeatedly
 
 
 def build_pool(id: str, args: dict[str, Any], **offered: Any) -> TextGenPool:
@@ -176,6 +178,8 @@ def build_data(
         pool = build_pool(id, {**config.datapool.args, "split": split}, **offered, world=world)
         if len(pool) == 0:
             raise DataError(f"datapool {id!r} has no samples in split {split!r}{pool.why_empty}")
+        if toolbox is not None and split == "train":
+            report_faults(toolbox, pool)
         if toolbox is not None and toolbox.frame is not None:
             pool = RewrittenPool(pool, functools.partial(_with_calls, toolbox))  # type: ignore[abstract]
         pools[split] = pool if prefix is None else prefix.asking(pool)
@@ -193,7 +197,7 @@ def build_toolbox(config: TextConfig, template: ChatTemplate | None) -> Toolbox 
     """The tools of a run, if it has any, prepared for the template if prompts are of it."""
     if config.env is None or (chosen := config.env.args.toolbox) is None:
         return None
-    toolbox: Toolbox = ToolboxRegistry.get(chosen.id, chosen.args)
+    toolbox: Toolbox = ToolboxRegistry.get(chosen.id, chosen.args, pool_args=config.datapool.args)
     form = format_args(config)
     if template is not None and form is not None and form["format"] == "chat_template":
         toolbox.prepare(template, ChatMarkup(template).frame())
@@ -211,6 +215,18 @@ def run_template(config: TextConfig, tokenizer: PreTrainedTokenizerBase, start: 
     template = ChatTemplate(tokenizer, start)
     build_toolbox(config, template)
     return template
+
+
+def report_faults(toolbox: Toolbox, pool: TextGenPool) -> None:
+    """Warn of calls to imitate that would be answered by an error."""
+    found = Counter[str]()
+    for sample, _ in pool:
+        said = [*sample.references, *(sample.meta_data or {}).get("continuation", ())[1::2]]
+        found.update(toolbox.fault(text) for text in said if toolbox.takes(text))
+    n_calls, n_right = found.total(), found.pop("", 0)
+    if found:
+        what = "calls in the train split would be answered by an error, and the model learns to write them"
+        _warn_once(f"{n_calls - n_right} of {n_calls} {what}; the most common one: {found.most_common()[0][0]}")
 
 
 def _with_calls(toolbox: Toolbox, sample: Sample) -> Sample:

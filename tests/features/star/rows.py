@@ -11,9 +11,8 @@ def _with_stand_in(config, folder):
     if config.get("datapool", {}).get("id") != "star":
         return
     folder.mkdir(parents=True, exist_ok=True)
-    config["datapool"]["args"]["path"] = path = str(write_star(folder))
-    if "toolbox" in (args := config["env"]["args"]):
-        args["toolbox"]["args"]["tools"] = [{"id": "star", "args": {"path": path}}]
+    config["datapool"]["args"]["path"] = str(write_star(folder, copies=4))
+    if "partner" in (args := config["env"]["args"]):
         args["partner"] = {"id": "rules", "args": {"rules": [{"pattern": "x"}], "otherwise": "ok", "opening": "hi"}}
 
 

@@ -93,7 +93,7 @@ def hotel(number, name=None, **changes):
     return conversation(number, "hotel_book", goal, events, **changes)
 
 
-def write_star(folder):
+def write_star(folder, copies=1):
     """Eight rides and four hotels: 1 is changed on the way, 2 has a mistake of the clerk, and 3 one of the user."""
     mind = [told("Tell the assistant you want a ride to Market."), clerk("Right?"), said("No, to the Market!")]
     moved = ride(3)
@@ -101,6 +101,7 @@ def write_star(folder):
     changed = json.loads(json.dumps(moved).replace('\\"Zoo\\"', '\\"Garden\\"'))
     found = [ride(1, mind), ride(2, place="Zoo"), changed, *map(ride, (4, 5)), *map(hotel, (6, 7, 8, 9))]
     found += [ride(10, CompletionLevel="EarlyDisconnectDuringDialogue"), ride(11), ride(12)]
+    found = [{**each, "DialogueID": each["DialogueID"] + 12 * i} for i in range(copies) for each in found]
     for place, files in (("dialogues", {each["DialogueID"]: each for each in found}), ("apis/apis", APIS)):
         (folder / place).mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

@@ -2,20 +2,23 @@
 
 import json
 import pickle
+import shutil
 from collections import Counter
 from dataclasses import replace
 
+import httpx
 import pytest
 from star_stand_in import APIS, PEOPLE, write_star
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, TOOL, Call, Turn
-from rl4dialog.features.star.gold import Wanted, compare, gold_of
+from rl4dialog.data.public_datasets import prepare_dataset
+from rl4dialog.features.star.gold import compare, gold_of
 from rl4dialog.features.star.pool import Star, people_groups
 from rl4dialog.features.star.reading import constraint_text, read_apis, read_conversations
-from rl4dialog.features.star.right_call import RightStarCall
 from rl4dialog.features.star.tool import StarApis
 from rl4dialog.features.tools.calls import read_text
+from rl4dialog.features.tools.right_calls import RightCallReward, Wanted
 
 ALL = {"groups": {"train": [1], "val": [1], "test": [2]}, "n_groups": 2, "held_out_share": 0.0}
 
@@ -135,22 +138,24 @@ def test_samples_and_conversations_have_goal_call_and_reward(star):
     assert sample.meta_data["partner_persona"].startswith("You want a ride from")
     assert "Ann" in sample.meta_data["goal_values"] and json.dumps(sample.meta_data)
     assert [turn.speaker for turn in dialogue.turns[-4:]] == [AGENT, TOOL, AGENT, PARTNER]
-    assert dialogue.turns[-2].reward == dialogue.outcome["right_slots"] == RightStarCall()(dialogue, over=True)
-    assert RightStarCall(per_turn=-0.05)(dialogue, over=False) == -0.05
+    assert dialogue.turns[-2].reward == dialogue.outcome["right_slots"] == RightCallReward()(dialogue, over=True)
+    assert RightCallReward(per_turn=-0.05)(dialogue, over=False) == -0.05
     silent = replace(
         dialogue, turns=(Turn("hi", PARTNER), Turn("call", AGENT, call=Call("hotel_book", {"Name": "Zoo"})))
     )
-    assert RightStarCall()(silent, over=True) == 0.0
+    assert RightCallReward()(silent, over=True) == 0.0
     without = Star.prepare("train", star, **ALL, calls=False)
     assert not any(turn.text.startswith("call ") for each in without.conversations() for turn in each.turns)
     assert all(each.outcome["success"] for each in Star.prepare("train", star, **ALL, right_only=True).conversations())
 
 
 def test_users_side_has_the_goal_as_prompt(star):
-    sample, _ = Star.prepare("train", star, **ALL, learn="partner", tasks=["ride_book"])[0]
+    sample, _ = Star.prepare("test", star, **ALL, learn="partner", tasks=["ride_book"])[0]
     assert sample.prompt_or_input_text.startswith(sample.meta_data["partner_persona"])
     assert sample.references == ["hi there"] and sample.meta_data["continuation"][-1] == "thanks [end]"
     assert not any(text.startswith("call") for text in sample.meta_data["continuation"])
+    with pytest.raises(DataError, match="the partner says 21 utterances in the train split, and at least 50"):
+        Star.prepare("train", star, **ALL, learn="partner")
 
 
 def test_tool_answers_as_the_knowledge_base_did(star, tmp_path):
@@ -164,6 +169,27 @@ def test_tool_answers_as_the_knowledge_base_did(star, tmp_path):
     assert tool.call("ride_book", asked) == "Message=It is free."
     with pytest.raises(DataError, match="no conversations of STAR"):
         StarApis(str(tmp_path))
+    assert StarApis(pool_args={"path": str(star)}).functions == tool.functions
+
+
+def test_prepare_downloads_what_datapool_and_tool_read(star, tmp_path, monkeypatch):
+    def stream(method, url, **settings):
+        found = httpx.Response(200, content=archive.read_bytes()) if archive.exists() else httpx.Response(404)
+        return httpx.Client(transport=httpx.MockTransport(lambda request: found), **settings).stream(method, url)
+
+    archive = tmp_path / "archive.zip"
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(httpx, "stream", stream)
+    with pytest.raises(DataError, match=r"star is not in the cache; run this first: rl4dialog prepare star"):
+        Star.prepare("train", **ALL)
+    with pytest.raises(DataError, match=r"RasaHQ/STAR\S* cannot be downloaded.*rl4dialog prepare star --path FOLDER"):
+        prepare_dataset("star")
+    shutil.copytree(star, tmp_path / "STAR-HEAD")
+    shutil.make_archive(str(archive.with_suffix("")), "zip", tmp_path, "STAR-HEAD")
+    assert "star: 12 conversations of 6 users, 2 APIs" in prepare_dataset("star")
+    assert len(Star.prepare("train", **ALL)) == len(Star.prepare("train", star, **ALL))
+    assert StarApis().functions == StarApis(str(star)).functions
+    assert "12 conversations" in prepare_dataset("star", star)
 
 
 def test_wrong_data_is_named(star, tmp_path):

@@ -11,11 +11,13 @@ from tool_cases import Shop, shop_toolbox
 
 from rl4dialog.catalog import ToolRegistry
 from rl4dialog.core.errors import ConfigError, DataError, PartnerError
-from rl4dialog.core.types import Call
+from rl4dialog.core.types import Call, Sample
+from rl4dialog.data.pool import TextGenPool
 from rl4dialog.features.tools import toolbox as toolbox_module
 from rl4dialog.features.tools.calls import CallError, Slot, Tool, read_text, write_text
-from rl4dialog.features.tools.right_calls import RightCallReward, call_outcome, gold_call, right_slots
+from rl4dialog.features.tools.right_calls import Gold, RightCallReward, call_outcome, gold_call, right_slots
 from rl4dialog.features.tools.toolbox import Calls
+from rl4dialog.training.building.texts import report_faults
 
 GOOD = "call buy item=a red hat; n=2; size=m"
 
@@ -111,6 +113,16 @@ def test_other_utterances_are_no_calls(box, said):
     assert not box.takes(said)
 
 
+def test_calls_in_the_data_that_would_be_errors_are_named(box, caplog):
+    more = {"history": ["hi"], "continuation": ["sold", "call bye a=b", "?", "call buy item", "?", "bye"]}
+    samples = [Sample(0, "hi", [GOOD], more), Sample(1, "hi", ["call bye a=b"])]
+    report_faults(box, TextGenPool(samples))
+    (record,) = caplog.records
+    assert record.message.startswith("3 of 4 calls in the train split would be answered by an error")
+    assert "the most common one: there is no 'bye'; did you mean 'buy'?" in record.message
+    assert box.outcome()["calls"] == 0
+
+
 def test_megabytes_are_cut_and_faults_are_said_once(box, caplog):
     for said in ("call talk", "call fail", "call talk", "call fail"):
         box.answer(said)
@@ -180,7 +192,7 @@ def test_tool_that_cannot_begin_fails_as_a_partner_does():
         found.reset({}, 0)
 
 
-GOLD = Call("buy", {"item": ["a red hat", "red hat"], "n": 2, "size": "M"})
+GOLD = Gold("buy", {"item": ["a red hat", "red hat"], "n": 2, "size": "M"})
 
 
 @pytest.mark.parametrize(
@@ -200,12 +212,24 @@ def test_share_of_right_slots(arguments, share):
     assert outcome["right_call"] == 0 and outcome["right_slots"] == pytest.approx(share), "a failed call is not right"
 
 
+def test_gold_call_can_leave_slots_open_and_allow_for_spelling():
+    color, note = {"values": ["red"], "unwanted": True}, {"values": ["two more towels"], "in_own_words": True}
+    slots = {"item": {"values": ["Old Mill"]}, "color": color, "note": note}
+    gold = gold_call({"gold_call": {"name": "buy", "arguments": slots, "open": True}})
+    right = {"item": "old mil", "note": "towels", "gift": "yes"}
+    assert (
+        right_slots([Call("buy", right)], gold) == 1
+        and right_slots([Call("buy", right)], gold._replace(is_open=False)) < 1
+    )
+    assert right_slots([Call("buy", {**right, "color": "Red", "item": "New Mill"})], gold) == pytest.approx(1 / 3)
+
+
 def test_gold_calls_are_texts_or_objects():
     assert gold_call({"gold_call": "call buy n=2"}) == gold_call(
         {"gold_call": {"name": "buy", "arguments": {"n": "2"}}}
     )
-    assert gold_call({}) is None and right_slots([], GOLD) == 0 and right_slots([Call("f")], Call("f")) == 1
-    for wrong in ("call", {"name": "f"}, {"name": "f", "arguments": 3}, 7):
+    assert gold_call({}) is None and right_slots([], GOLD) == 0 and right_slots([Call("f")], Gold("f", {})) == 1
+    for wrong in ("call", {"name": "f"}, {"name": "f", "arguments": 3}, {"name": "f", "arguments": {"n": {}}}, 7):
         with pytest.raises(DataError, match=r"meta_data\['gold_call'\] must be a call such as"):
             gold_call({"gold_call": wrong})
 

@@ -1,5 +1,6 @@
 """The shipped example, short: runs train, resume and evaluate, and people chat with its agent and see its calls."""
 
+import itertools
 import json
 import runpy
 from functools import partial
@@ -72,6 +73,16 @@ def test_run_trains_and_records_calls(tmp_path):
     records = [row for path in run.rglob("*test*predictions*") for row in json.loads(path.read_text())]
     turns = [turn for row in records for turn in row["turns"]]
     assert all("call" in turn for turn in turns if turn["text"].startswith("call book_ride"))
+
+
+def test_tool_answers_in_self_play_too(tmp_path):
+    learned = {"datapool.args": {"n_train": 400, "n_val": 4, "n_test": 6}, "warm_start.n_epochs": 3}
+    self_play = {"env.args.partner": {"id": "self_play"}, "train_evaluation.n_iters": 1, **learned}
+    run = trained_run(tmp_path, short_config(**self_play))
+    records = [row for path in run.rglob("*test*predictions*") for row in json.loads(path.read_text())]
+    pairs = [pair for row in records for pair in itertools.pairwise(row["turns"])]
+    answers = {after["speaker"] for said, after in pairs if "call" in said}
+    assert answers == {"tool"} and any(after["speaker"] == "partner" for _, after in pairs)
 
 
 def test_resumed_run_is_the_whole_run(tmp_path):

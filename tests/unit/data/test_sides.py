@@ -139,7 +139,9 @@ def test_wrong_people_and_goals_are_named(tmp_path, change, people, message):
 
 def test_group_with_ten_turns_is_refused(tmp_path):
     people = {"by": "user", "groups": 2, "only": [0]}
-    with pytest.raises(DataError, match=r"the people that are used say [0-9]+ utterances .* at least 50"):
+    with pytest.raises(
+        DataError, match=r"the partner says [0-9]+ utterances .* at least 50 are needed: use more people"
+    ):
         pool_of(tmp_path, ROWS[:9], people=people)
 
 
@@ -154,6 +156,15 @@ def test_weak_logs_are_named(tmp_path, caplog):
     pool_of(tmp_path, again, goal=None)
     for said in ("learn: partner without goal", "without people", "33% of the partner's utterances repeat"):
         assert said in caplog.text, caplog.text
+
+
+def test_names_of_people_in_what_they_said_are_named(tmp_path, caplog):
+    rows = [{**row, "user": ["Ann", "Bob", "Cleo", "Dan"][i % 4]} for i, row in enumerate(ROWS * 2)]
+    pool_of(tmp_path, rows, people={"by": "user"})
+    assert "the name of their person" not in caplog.text
+    told = [json.loads(json.dumps(row).replace("book a ride", f"i am {row['user'].lower()} .")) for row in rows]
+    n_train = len(pool_of(tmp_path, told, people={"by": "user"}))
+    assert f"{n_train} conversations of the train split have the name of their person in them" in caplog.text
 
 
 def test_goal_is_the_system_message_of_a_chat_template_and_the_partner_its_assistant(tmp_path):

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
-from rl4dialog.core.files import file_hash, json_value, write_json
+from rl4dialog.core.files import file_hash, write_json
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.features.experiments.quality.plan import CrossPlayPlan, filled
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.plots import plain_figure, save_figure
+from rl4dialog.runs.reading import Predictions, read_predictions
 from rl4dialog.runs.report.metrics import mean_estimate, sample_estimate, student_interval
 from rl4dialog.runs.run_folder import CONFIG_FILE, is_complete
 from rl4dialog.training.own_process import Command, run_all
@@ -97,32 +98,34 @@ def play(plan: CrossPlayPlan, agents: Mapping[str, Sequence[Path]], output: Path
 def read(plan: CrossPlayPlan, metrics: Sequence[str], agents: Mapping[str, Sequence[Path]], output: Path) -> CrossPlay:
     """Read the conversations of agents that are complete with all partners."""
     found = CrossPlay([*plan.partners], {metric: {} for metric in metrics})
-    ids: list[Any] = []
+    ids: list[str] = []
     for agent, folders in agents.items():
         places = [_places(plan, run, output) for run in folders]
         if not places or not all((place / "metrics.json").is_file() for each in places for place in each.values()):
             continue
-        rows: dict[str, list[list[dict[str, Any]]]] = {
-            name: [json_value((each[name] / "predictions.json").read_text("utf-8")) for each in places]
-            for name in found.partners
-        }
-        for records in (one for of_partner in rows.values() for one in of_partner):
-            ids = ids or [each["sample_id"] for each in records]
-            if [each["sample_id"] for each in records] != ids:
+        held = {name: [_conversations(each[name]) for each in places] for name in found.partners}
+        for each in (one for of_partner in held.values() for one in of_partner):
+            if each.sample_ids != (ids := ids or each.sample_ids):
                 raise DataError(f"cross_play: agent {agent!r} has other samples than the first; their datapools differ")
         for metric in metrics:
             found.scores[metric][agent] = {
-                name: np.array([[_score(each, metric) for each in records] for records in of_partner])
-                for name, of_partner in rows.items()
+                name: np.array([_scores(each, metric) for each in of_partner]) for name, of_partner in held.items()
             }
         found.met[agent] = plan.met.get(agent) or _met(plan, folders[0], output)
     return found
 
 
-def _score(record: Mapping[str, Any], metric: str) -> float:
-    if metric not in record:
-        raise ConfigError(f"cross_play: conversations have no {metric!r}{nearest_hint(metric, record)}")
-    return float(record[metric]) if isinstance(record[metric], int | float) else float("nan")
+def _conversations(place: Path) -> Predictions:
+    found = read_predictions(path := place / "predictions.json")
+    if found is None:
+        raise DataError(f"cross_play: {path} is truncated; remove its folder to hold the conversations again")
+    return found
+
+
+def _scores(found: Predictions, metric: str) -> Scores:
+    if metric not in found.scores:
+        raise ConfigError(f"cross_play: conversations have no {metric!r}{nearest_hint(metric, found.scores)}")
+    return found.scores[metric]
 
 
 def agents_of(plan: CrossPlayPlan, rows: Mapping[str, Sequence[Path]], output: Path) -> dict[str, list[Path]]:
