@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import ttest_1samp
 
-from rl4dialog.functional.statistics import holm
+from rl4dialog.features.experiments.quality.page import holm
 from rl4dialog.runs.causes import causes
 from rl4dialog.runs.reading import pair, read_run
 from rl4dialog.runs.report.metrics import before_and_after

@@ -313,7 +313,7 @@ def _beginnings(prompts: list[list[str]]) -> list[str]:
 def _judging(args: Namespace) -> Judging[Any]:
     """What is judged on the page: a queue, or the replies of a model that is taught."""
     from rl4dialog.core.feedback import read_queue
-    from rl4dialog.data.studies import read_study
+    from rl4dialog.data.studies import Study, read_study
     from rl4dialog.features.serving.judging import QueueJudging, StudyJudging
 
     chosen = {**vars(args), "run": args.run_path}
@@ -330,7 +330,7 @@ def _judging(args: Namespace) -> Judging[Any]:
     queue = read_queue(args.queue)
     if args.study is None:
         return QueueJudging(queue, _feedback_file(args))
-    study = read_study(args.study)
+    study: Study = read_study(args.study)
     if study.raters_per_item == 1:
         print(f"{args.study}: with raters_per_item: 1, agreement between raters is undefined", file=sys.stderr)
     return StudyJudging(study, queue, _feedback_file(args, study.title))
