@@ -1,6 +1,6 @@
 """Does the config that ``rl4dialog init`` writes do harm? Tables × models × seeds, judged on their test splits.
 
-    python benchmarks/own_tables.py --tables FOLDER --output runs/tables --outcomes docs/outcomes/own_tables.json
+    python benchmarks/own_tables.py --tables FOLDER --output runs/tables --outcomes docs/measured/own_tables.json
 
 Each table (``.csv``, ``.jsonl``) of the folder goes through ``init`` and ``train`` as it is, without an edit or a hint.
 ``--make`` first writes three made-up tables into it (long replies, ten rows, two languages), ``--star`` a fourth, of
