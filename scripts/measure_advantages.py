@@ -403,16 +403,16 @@ def plot(scripted: Mapping[str, Any], found: Mapping[int, Any], size: Size, outp
     """Plot correlations with the truth, and errors, over lambda or the discount that does the same without a critic."""
     players = {"scripted player": scripted}
     players |= {f"policy after {stage} iterations": of_player for stage, of_player in found.items()}
-    figure, all_axes = plain_figure(5 * len(players), 8, 2, len(players))
+    figure, all_axes = plain_figure(10, 3.5 * len(players), len(players), 2)
     for i, (title, of_player) in enumerate(players.items()):
-        upper, lower = all_axes[i], all_axes[len(players) + i]
-        _draw(upper, of_player, size, "correlation")
-        _draw(lower, of_player, size, "error")
-        upper.set(title=title)
-        upper.legend(fontsize="xx-small")
-        lower.set(xlabel="λ or discount")
-    all_axes[0].set(ylabel="correlation with the true advantage")
-    all_axes[len(players)].set(ylabel="mean squared error")
+        left, right = all_axes[2 * i : 2 * i + 2]
+        _draw(left, of_player, size, "correlation")
+        _draw(right, of_player, size, "error")
+        left.set(title=title, ylabel="correlation with the true advantage")
+        right.set(ylabel="mean squared error")
+        right.legend(fontsize="xx-small", loc="center left")
+    for axes in all_axes[-2:]:
+        axes.set(xlabel="λ or discount")
     save_figure(figure, output)
 
 
