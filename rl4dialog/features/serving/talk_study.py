@@ -66,7 +66,9 @@ class TalkJudging(Judging[None]):
         }
         if len(self._goals) < study.conversations:
             what = f"samples have {len(self._goals)} different goals in meta_data[{study.goal_key!r}]"
-            raise DataError(f"{what}, and each person has {study.conversations} conversations; set goal_key")
+            keys = ", ".join(sorted({key for info in infos for key in info}))
+            cure = f"set goal_key of the study (keys: {keys})"
+            raise DataError(f"{what}, and each person has {study.conversations} conversations; {cure}")
         self._labels = {str(key): f"{key}: {label}" if label else str(key) for key, label in study.scale.items()}
         names = [each.name for each in models]
         self._held, self._talks = list[_Held](), dict[str, _Talk]()
