@@ -59,7 +59,7 @@ AlgorithmRegistry = _registry(
 
 AdvantageRegistry = _registry(
     "advantage estimator",
-    provided=("gamma", "gae_lambda", "turn_gamma", "turn_gae_lambda", "value_gae_lambda"),
+    provided=("gamma", "gae_lambda", "turn_gamma", "turn_gae_lambda"),
 )
 
 OfflineAlgorithmRegistry = _registry(

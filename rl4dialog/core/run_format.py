@@ -24,7 +24,7 @@ _GONE = ("on_worker_death", "max_restarts")
 _REMOVED = {
     *("alg.args.gae_horizon", "alg.args.agreement_mask", "alg.policy.args.n_critics"),
     *("alg.args.baseline: evpo", "alg.args.baseline: tether"),
-    *("alg.policy.args.value_range", "alg.policy.args.value_loss"),
+    *("alg.policy.args.value_range", "alg.policy.args.value_loss", "alg.args.value_gae_lambda"),
     *(f"alg.args.n_generations of {id}" for id in ("ppo", "nlpo", "reinforce")),
 }
 _Value = TypeVar("_Value")

@@ -222,17 +222,11 @@ class GAE:
     gae_lambda: float = 1.0  # lambda per token
     turn_gamma: float = 1.0  # discount factor of the step after a turn, and to the value after a truncated episode
     turn_gae_lambda: float = 1.0  # lambda of the same steps
-    # Lambda of the values' targets, V_t + sum_l (gamma lambda)^l delta_{t+l}, if it is another than that of the
-    # advantages; 1 gives returns (VC-PPO, arXiv 2503.01491).
-    value_gae_lambda: float | None = None
 
     def __call__(self, of: Episodes) -> Credited:
         lambdas = self.gae_lambda, self.turn_gae_lambda
-        of_targets = lambdas if self.value_gae_lambda is None else (self.value_gae_lambda,) * 2
         advantages, targets = self._estimated(of, *lambdas)
-        if of_targets != lambdas:
-            targets = self._estimated(of, *of_targets)[1]
-        returns = targets if of_targets == (1, 1) else self._estimated(of, 1.0, 1.0)[1]
+        returns = targets if lambdas == (1, 1) else self._estimated(of, 1.0, 1.0)[1]
         none = np.zeros_like(of.values)
         absolute = of._replace(
             rewards=self._summed(of), penalties=none, values=none, last_values=np.abs(of.last_values)

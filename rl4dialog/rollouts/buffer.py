@@ -69,8 +69,8 @@ class SequenceRolloutBuffer(RolloutBuffer):
     Args:
         normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
         credit: Id of an advantage estimator, or ``{id, args}``.
-        turn_gamma, turn_gae_lambda, value_gae_lambda: See :class:`~rl4dialog.functional.advantages.GAE`. For turns,
-            ``None`` is ``gamma`` and ``gae_lambda``.
+        turn_gamma, turn_gae_lambda: See :class:`~rl4dialog.functional.advantages.GAE`. ``None`` is ``gamma`` and
+            ``gae_lambda``.
 
     Attributes:
         kl_is_rounding: Whether policy and reference agree on all tokens of the iteration up to rounding. The KL penalty
@@ -92,7 +92,6 @@ class SequenceRolloutBuffer(RolloutBuffer):
         credit: Credit = "token",
         turn_gamma: float | None = None,
         turn_gae_lambda: float | None = None,
-        value_gae_lambda: float | None = None,
         **kwargs: Any,
     ) -> None:
         self.normalize_rewards = normalize_rewards
@@ -100,8 +99,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         turn_gamma = self.gamma if turn_gamma is None else turn_gamma
         turn_gae_lambda = self.gae_lambda if turn_gae_lambda is None else turn_gae_lambda
         of_turns = {"turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
-        of_all = {"gamma": self.gamma, "gae_lambda": self.gae_lambda, "value_gae_lambda": value_gae_lambda}
-        self.estimator = build_estimator(credit, **of_turns, **of_all)
+        self.estimator = build_estimator(credit, gamma=self.gamma, gae_lambda=self.gae_lambda, **of_turns)
         self.logged: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:

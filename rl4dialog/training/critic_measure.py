@@ -41,8 +41,8 @@ DIGITS = 9
 N_CONTINUATIONS, MIN_ITERATIONS = 16, 10  # during training: of each state, and before a warning
 CHANCE_ERRORS = 1.645  # by chance in one of twenty measures of a critic that orders nothing
 AT_CHANCE = (
-    "the critic orders states no better than chance: try alg.args.critic_warmup_iters: 10, alg.args.value_gae_lambda: "
-    "1, alg.policy.args.critic_lr_factor: 5 or alg.args.critic_epochs: 1"
+    "the critic orders states no better than chance: try alg.args.critic_warmup_iters: 10, "
+    "alg.policy.args.critic_lr_factor: 5 or alg.args.critic_epochs: 1"
 )
 OF_OTHER_REWARDS = (
     "values are of normalized rewards or include the KL penalty, returns do not: explained variance and slope suffer"

@@ -61,7 +61,6 @@ WRONG = [
     ),
     ({"alg__args__seed": 3}, ("alg.args.seed", "is set by other parts")),
     ({"alg__args__turn_gamma": 1.5}, ("alg.args.turn_gamma", "less than or equal to 1", "1.5")),
-    ({"alg__args__value_gae_lambda": -0.5}, ("alg.args.value_gae_lambda", "greater than or equal to 0", "-0.5")),
     ({"alg__args__vf_coef": 0}, ("alg.args.vf_coef is 0", "alg.id: reinforce", "credit: turn", "baseline: none")),
     ({"alg__policy__args__value_range": [0, 1]}, ("alg.policy.args.value_range was removed because it showed no",)),
     ({"alg__policy__args__critic": "shared", "alg__policy__args__critic_reads": "secret"}, ("use critic: separate",)),

@@ -99,6 +99,7 @@ def test_a_later_checkpoint_is_never_passed_over_for_an_earlier_one(unpacked, ca
     ("of", "settings", "name"),
     [
         ("alg", {"gae_horizon": 1.25}, "alg.args.gae_horizon"),
+        ("alg", {"value_gae_lambda": 1.0}, "alg.args.value_gae_lambda"),
         ("alg", {"baseline": "tether", "n_generations": 2}, "alg.args.baseline: tether"),
         ("policy", {"n_critics": 2}, "alg.policy.args.n_critics"),
         ("policy", {"value_range": [0.0, 9.0]}, "alg.policy.args.value_range"),

@@ -69,7 +69,6 @@ VARIANTS = {
     },
     "critic_recipes": {
         "alg__args__critic_epochs": 1,
-        "alg__args__value_gae_lambda": 1.0,
         "alg__policy__args__critic_lr_factor": 3.0,
         "alg__policy__args__critic_reads": "secret",  # the references
     },

@@ -24,7 +24,7 @@ from rl4dialog.rollouts.conversations import ConstantGroups
 
 # Arguments of stable-baselines3's PPO and of all algorithms on text that only those with a critic read.
 _OF_CRITIC = ("vf_coef", "clip_range_vf")
-_OF_VALUES = ("gamma", "gae_lambda", "value_gae_lambda", "turn_gae_lambda")
+_OF_VALUES = ("gamma", "gae_lambda", "turn_gae_lambda")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
 

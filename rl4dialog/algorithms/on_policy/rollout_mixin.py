@@ -125,8 +125,6 @@ class LMRolloutMixin(IterationSchedules):
             estimator of your own, by its id or ``{id: ..., args: {...}}``.
         turn_gamma: Discount factor of the step from one turn to the next. ``null`` is ``gamma``.
         turn_gae_lambda: Lambda of the step from one turn to the next. ``null`` is ``gae_lambda``.
-        value_gae_lambda: Lambda of the values' targets; 1 gives returns, whose expected value is not the critic's own.
-            ``null`` is the lambda of the advantages.
         join_turns: Evaluate and train on the turns of a conversation in one row, if each prompt continues the previous
             one. Results are the same up to rounding, but the model reads the history once instead of once per turn.
             Encoder-decoder models always have one row per reply.
@@ -184,7 +182,6 @@ class LMRolloutMixin(IterationSchedules):
         credit: Credit = "token",
         turn_gamma: Fraction | None = None,
         turn_gae_lambda: Fraction | None = None,
-        value_gae_lambda: Fraction | None = None,
         join_turns: bool = True,
         step_back: Positive | None = STEP_BACK,
         **kwargs: Unpack[TextArguments],
@@ -193,7 +190,6 @@ class LMRolloutMixin(IterationSchedules):
         self._sharded = sharded
         self._join_turns = join_turns
         self._credit = {"credit": credit, "turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
-        self._credit["value_gae_lambda"] = value_gae_lambda
         self.step_guard = StepGuard()
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()

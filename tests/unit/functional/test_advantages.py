@@ -194,18 +194,16 @@ def naive_of_turns(of, row, gamma, gae_lambda):
 
 
 @pytest.mark.parametrize("credit", ["token", "turn"])
-@pytest.mark.parametrize("value_gae_lambda", [None, 1.0, 0.5, 0.0])
-def test_advantages_and_targets_are_the_sums_of_their_formulas(episodes, credit, value_gae_lambda):
+def test_advantages_and_targets_are_the_sums_of_their_formulas(episodes, credit):
     gamma, own = 0.9, 0.7
-    found = {"token": GAE, "turn": TurnGAE}[credit](gamma, own, gamma, own, value_gae_lambda)(episodes)
+    found = {"token": GAE, "turn": TurnGAE}[credit](gamma, own, gamma, own)(episodes)
     for row, n in enumerate(LENGTHS):
-        of_value = own if value_gae_lambda is None else value_gae_lambda
         if credit == "token":
             advantages, values = naive(episodes, row, gamma, own), episodes.values[row, :n]
-            targets, returns = (naive(episodes, row, gamma, each) + values for each in (of_value, 1.0))
+            targets, returns = (naive(episodes, row, gamma, each) + values for each in (own, 1.0))
         else:
             advantages, values = naive_of_turns(episodes, row, gamma, own)
-            targets, returns = (naive_of_turns(episodes, row, gamma, each)[0] + values for each in (of_value, 1.0))
+            targets, returns = (naive_of_turns(episodes, row, gamma, each)[0] + values for each in (own, 1.0))
             advantages = advantages - episodes.penalties[row, :n]
         np.testing.assert_allclose(found.advantages[row, :n], advantages, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(found.targets[row, :n], targets, rtol=1e-5, atol=1e-6)
