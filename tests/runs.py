@@ -15,6 +15,15 @@ from stand_in_data import write_dialogues
 from rl4dialog import catalog, cli
 from rl4dialog.core.registry import Registry
 
+SMALL = {  # overrides of a shipped config
+    "env.args.max_episode_length": 8,
+    "alg.args.n_steps": 8,
+    "alg.args.batch_size": 8,
+    "alg.args.n_epochs": 1,
+    "warm_start.n_epochs": 1,
+    "train_evaluation.n_iters": 1,
+    "train_evaluation.max_eval_samples": 4,
+}
 CONFIG = {
     "seed": 0,
     "tokenizer": {"model_name": "builtin/tiny-gpt2", "vocab_size": 300},

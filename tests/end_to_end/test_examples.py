@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pages import EXAMPLES, ROOT, commands_of
-from runs import lines
+from runs import SMALL, lines
 
 from rl4dialog import cli
 from rl4dialog.commands.parser import COMMANDS
@@ -28,16 +28,7 @@ def at_root(tmp_path, monkeypatch):
 def smaller(datapool, generations=2):
     """Overrides that make a shipped config small."""
     overrides = {f"datapool.args.{key}": value for key, value in SMALLER[datapool].items()}
-    overrides |= {
-        "env.n_envs": generations,
-        "env.args.max_episode_length": 8,
-        "alg.args.n_steps": 8,
-        "alg.args.batch_size": 8,
-        "alg.args.n_epochs": 1,
-        "warm_start.n_epochs": 1,
-        "train_evaluation.n_iters": 1,
-        "train_evaluation.max_eval_samples": 4,
-    }
+    overrides |= {"env.n_envs": generations, **SMALL}
     return [text for key, value in overrides.items() for text in ("--set", f"{key}={value}")]
 
 

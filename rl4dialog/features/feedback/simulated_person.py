@@ -15,11 +15,7 @@ from rl4dialog.data.small_talk.grammar import generate_dialogue
 
 N_DIALOGUES = 1600
 QUESTION, BEST_N_WORDS, PER_WORD = 2.0, 8, 0.2
-
-
 _MODEL = "small_talk"
-
-
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

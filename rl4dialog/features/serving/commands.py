@@ -122,14 +122,15 @@ def ui(args: Namespace) -> None:
     own, other = (each and Path(each).expanduser().resolve() for each in (args.run_path or args.model, args.compare))
     if own is not None and own == other and args.compare_checkpoint == args.checkpoint:
         raise ConfigError(f"--compare {args.compare} is the model of --run or --model itself; choose another one")
-    if args.queue is None and args.study is not None and (args.compare is None or args.teach):
+    people_talk = args.queue is None and args.study is not None
+    if people_talk and (args.compare is None or args.teach):
         raise ConfigError("--study is about the replies of a --queue, which is missing; or people talk: add --compare")
     if not args.teach and (args.split, args.n) != (None, None):
         raise ConfigError("--split and --n select the situations of --teach, which is missing")
     # Check everything cheap before the models are loaded.
     address = _address_of(args)
     load_gradio()
-    if args.queue is None and args.study is not None:
+    if people_talk:
         serve(_talk_study(args), address, _write)
         return
     if args.queue is None and not args.teach:

@@ -5,24 +5,14 @@ import shlex
 from pathlib import Path
 
 from pages import EXAMPLES, ROOT, blocks, commands_of
-from runs import lines
+from runs import SMALL, lines
 
 from rl4dialog import cli
 from rl4dialog.catalog import DataPoolRegistry, MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.yaml_loader import parse_yaml
 from rl4dialog.data.conversations.pool import LoggedConversations
 
-SMALL = {
-    "datapool.args.max_size": 40,
-    "env.n_envs": 4,
-    "env.args.max_episode_length": 8,
-    "alg.args.n_steps": 8,
-    "alg.args.batch_size": 8,
-    "alg.args.n_epochs": 1,
-    "warm_start.n_epochs": 1,
-    "train_evaluation.n_iters": 1,
-    "train_evaluation.max_eval_samples": 4,
-}
+SMALLER = {"datapool.args.max_size": 40, "env.n_envs": 4, **SMALL}
 
 
 def test_persona_is_spoken_of(tmp_path, monkeypatch):
@@ -31,7 +21,7 @@ def test_persona_is_spoken_of(tmp_path, monkeypatch):
     module = runpy.run_path(str(EXAMPLES / "persona.py"))
     module["write_dialogues"]("runs/persona_data", n_dialogues=20)
     (command,) = [line for line in commands_of("docs/personas.md") if "persona.yml" in line]
-    assert cli.main([*shlex.split(command)[1:], *(t for k, v in SMALL.items() for t in ("--set", f"{k}={v}"))]) == 0
+    assert cli.main([*shlex.split(command)[1:], *(t for k, v in SMALLER.items() for t in ("--set", f"{k}={v}"))]) == 0
     assert len(lines(Path("rl4dialog_exps", "persona", "rollout_info.jsonl"))) == 1
     persona = {"persona": ["i love chess.", "i have a parrot."]}
     assert module["speaks_of_persona"]("", "i love my parrot", [], persona) == 1.0
