@@ -300,8 +300,14 @@ class SupervisedConfig(TextConfig):
         return GenerationBlock("alg.generation_kwargs", self.alg.generation_kwargs or {})
 
 
-_OPENRL = {"critic_lr", "episode_length", "num_mini_batch", "ppo_epoch", "reward_class", "use_adv_normalize"}
-_OPENRL |= {"use_share_model", "use_valuenorm", "vec_info_class", "wandb_entity"}
+_OF_OTHERS = {
+    "OpenRL": (
+        *("critic_lr", "episode_length", "num_mini_batch", "ppo_epoch", "reward_class", "use_adv_normalize"),
+        *("use_share_model", "use_valuenorm", "vec_info_class", "wandb_entity"),
+    ),
+    "ILQL": ("defaults", "eval_dataset", "evaluator", "train_dataset"),
+}
+"""Keys of the configs of other libraries, which have a page in docs/coming_from/."""
 
 
 def is_text(given: Mapping[str, Any]) -> bool:
@@ -376,10 +382,11 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
     try:
         checked = kind_of(config).model_validate(dict(config))
     except ValidationError as error:
-        if found := [] if "alg" in config else sorted(_OPENRL & config.keys()):
-            problem = f"{source} is a config of OpenRL, which has keys such as {' and '.join(found[:2])}"
-            cure = "docs/coming_from/openrl.md has a config for its dialogue task, and what each key is called here"
-            raise ConfigError(f"{problem}; {cure}") from error
+        for library, keys in _OF_OTHERS.items() if "alg" not in config else ():
+            if found := sorted(config.keys() & set(keys)):
+                problem = f"{source} is a config of {library}, which has keys such as {' and '.join(found[:2])}"
+                page = f"docs/coming_from/{library.lower()}.md"
+                raise ConfigError(f"{problem}; {page} has one that corresponds to it, and its names here") from error
         problems = [_describe(problem, config) for problem in error.errors()]
         if hint := kind_of(config).hint(config):
             problems.append(hint)

@@ -57,6 +57,10 @@ class RewardError(RL4DialogError):
     """A reward function raised, or did not return one finite number per reply."""
 
 
+class MetricError(RL4DialogError):
+    """A metric did not return, by key, one score per text or none, and a number for all."""
+
+
 class PartnerError(RL4DialogError):
     """A conversation partner raised, or did not return a valid reply."""
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from rl4dialog.core.config import TextConfig
-from rl4dialog.core.errors import ConfigError, PartnerError, RewardError, raised
+from rl4dialog.core.errors import ConfigError, MetricError, PartnerError, RewardError, raised, shown
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.seeding import derive_seed
@@ -136,11 +136,28 @@ def compute_metrics(metrics: Sequence[Metric], talks: Sequence[Talk], split_name
                 model,
                 split_name,
             )
-        if twice := results.keys() & found.keys():
+        checked = _checked(found, type(metric).__name__, len(talk_of))
+        if twice := results.keys() & checked.keys():
             _logger.warning("two metrics have the key %s: the numbers are those of the last one", min(twice))
-        for key, (each, corpus) in found.items():
+        for key, (each, corpus) in checked.items():
             results[key] = each if each is None else _by_talk(each, talk_of, len(talks)), corpus
     return results
+
+
+def _checked(found: Any, metric: str, n: int) -> MetricResult:
+    """The result of a metric for ``n`` texts or conversations, if it has the right form."""
+    right = f"must return a dict, by key with a list of {n} numbers or None, and the number of the whole split"
+    if not isinstance(found, Mapping):
+        raise MetricError(f"metric {metric} {right}, not {shown(found)}")
+    for key, pair in found.items():
+        try:
+            each, corpus = pair
+            float(sum([corpus], start=0 if each is None else sum(each)))  # what is no number cannot be added
+        except (TypeError, ValueError):
+            raise MetricError(f"metric {metric} {right}, not {shown(pair)} for {key!r}") from None
+        if each is not None and len(each) != n:
+            raise MetricError(f"metric {metric} {right}, not a list of {len(each)} for {key!r}")
+    return dict(found)
 
 
 def replies_by_turn(talks: Sequence[Talk]) -> list[list[Talk]]:

@@ -210,7 +210,8 @@ def ending_together(processes: Collection[subprocess.Popen[bytes]]) -> Iterator[
     except KeyboardInterrupt:
         # A second Ctrl-C ends this wait and kills the processes below.
         codes = [process.wait() for process in processes]
-        say("interrupted; rerun the command, without --overwrite, to continue")
+        how = " without --overwrite" if "--overwrite" in sys.argv else ""
+        say(f"interrupted; rerun the command{how} to continue")
         raise SystemExit(max([code for code in codes if code > 0], default=EXIT_INTERRUPTED)) from None
     finally:
         signal.signal(signal.SIGTERM, before)

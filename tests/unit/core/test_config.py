@@ -85,15 +85,20 @@ def test_mistake_is_told_with_its_path(path, value, message):
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("library", "config"),
     [
-        {"lr": 1e-7, "ppo_epoch": 5, "env": {"args": {"data_path": "a"}}, "reward_class": {"id": "NLPReward"}},
-        {"seed": 0, "use_share_model": True},
-        {"seed": 0, "run_dir": "./runs", "wandb_entity": "me"},
+        (
+            "OpenRL",
+            {"lr": 1e-7, "ppo_epoch": 5, "env": {"args": {"data_path": "a"}}, "reward_class": {"id": "NLPReward"}},
+        ),
+        ("OpenRL", {"seed": 0, "use_share_model": True}),
+        ("OpenRL", {"seed": 0, "run_dir": "./runs", "wandb_entity": "me"}),
+        ("ILQL", {"defaults": [{"model": "per_token_iql"}], "train_dataset": {}, "train": {"bsize": 8}}),
     ],
 )
-def test_config_of_openrl_is_recognized(config):
-    with pytest.raises(ConfigError, match=r"^x\.yml is a config of OpenRL.*docs/coming_from/openrl\.md[^;]*$"):
+def test_config_of_another_library_is_recognized(library, config):
+    page = rf"docs/coming_from/{library.lower()}\.md"
+    with pytest.raises(ConfigError, match=rf"^x\.yml is a config of {library}.*{page}[^;]*$"):
         parse_config(config, "x.yml")
     with pytest.raises(ConfigError, match="unknown key"):  # a config of this toolkit with one of these keys
         parse_config({**CONFIG, **config}, "x.yml")

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
 from rl4dialog import cli, load_policy
 from rl4dialog.core.config import parse_config
-from rl4dialog.core.errors import PartnerError
+from rl4dialog.core.errors import MetricError, PartnerError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.data.pool import Data, TextGenPool
@@ -191,6 +192,40 @@ def test_metric_without_a_reply_to_score_has_no_score(caplog):
     found = judged([talk(["1"], False)], [Sample(0, "p", [])], metrics, "val", None, {})
     assert found.metrics == {"n_False": 1.0}
     assert "NumberOfReplies has no score: no reply of val has references" in caplog.text
+
+
+class Returns(BaseMetric):
+    def __init__(self, found):
+        self.found = found
+
+    def compute(self, *_):
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        ("0.5", "not '0.5'"),
+        ({"k": 0.5}, "not 0.5 for 'k'"),
+        ({"k": (None, "high")}, "not (None, 'high') for 'k'"),
+        ({"k": (["0.5", "1"], 0.75)}, "not (['0.5', '1'], 0.75) for 'k'"),
+        ({"k": ([0.4, 0.7, 0.9], 0.7)}, "not a list of 3 for 'k'"),
+    ],
+)
+def test_result_of_a_metric_in_another_form_is_refused_by_name(found, problem):
+    samples = [Sample(i, "p", []) for i in range(2)]
+    with pytest.raises(MetricError, match=re.escape(problem)) as error:
+        judged([talk(["1"]), talk(["2"])], samples, [Returns(found)], "val", None, {})
+    assert str(error.value).startswith("metric Returns must return a dict, by key with a list of 2 numbers or None")
+
+
+def test_numbers_of_numpy_and_torch_are_results_of_a_metric():
+    samples = [Sample(i, "p", []) for i in range(2)]
+    metric = Returns(
+        {"a": (np.array([True, False]), torch.tensor(0.5)), "b": (torch.ones(2), np.float32(1)), "c": (None, 1)}
+    )
+    found = judged([talk(["1"]), talk(["2"])], samples, [metric], "val", None, {})
+    assert found.metrics == {"a": 0.5, "b": 1, "c": 1}
 
 
 class AlwaysOne:

@@ -100,13 +100,15 @@ def test_seeds_that_a_signal_stops_exit_as_a_run_does(tmp_path, to_all):
     assert parent.wait(timeout=30) == 75
 
 
-def test_child_that_had_nothing_to_save_counts_as_interrupted(capsys):
+@pytest.mark.parametrize(("flags", "how"), [([], ""), (["--overwrite"], " without --overwrite")])
+def test_child_that_had_nothing_to_save_counts_as_interrupted(flags, how, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["rl4dialog", *flags])
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(SystemExit) as ended, ending_together([child]):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
     assert ended.value.code == 75 and child.returncode == -signal.SIGTERM
-    assert "rerun the command, without --overwrite, to continue" in capsys.readouterr().err
+    assert f"rerun the command{how} to continue" in capsys.readouterr().err
 
 
 def test_simultaneous_runs_share_the_cores(monkeypatch):

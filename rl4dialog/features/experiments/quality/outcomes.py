@@ -146,7 +146,7 @@ def origin(folder: Path) -> dict[str, Any]:
     machine = record.get("hardware", {})
     weights = sorted((folder / MODEL_FOLDER).rglob("*.safetensors"))
     return {
-        "commit": " ".join(dict.fromkeys(str(state.get("commit")) for state in code)),
+        "commit": " ".join(dict.fromkeys(state.get("commit") or "unknown" for state in code)),
         "is_modified": f"diff --git a/{package}/" in diff or any(path.startswith(f"{package}/") for path in new),
         "versions": {name: record.get("versions", {}).get(name) for name in _PACKAGES},
         "machine": {key: machine.get(key) for key in ("system", "cpu", "cpu_cores", "torch_threads")},
