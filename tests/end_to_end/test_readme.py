@@ -165,11 +165,15 @@ def test_where_things_are_decided():
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/families").glob("*.md")), ids=lambda page: page.stem)
 def test_formulas_name_functions_and_tests(page):
-    named = re.findall(r"`([\w/]+\.py)`: `(\w+)`", page.read_text(encoding="utf-8"))
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)`: \[?`(\w+)`", text)
     assert len(named) >= 10 and len(named) % 2 == 0
     for (file, function), (test_file, test) in zip(named[::2], named[1::2], strict=True):
         assert re.search(rf"^(def|class) {function}\b", text_of(f"rl4dialog/{file}"), re.MULTILINE), function
         assert f"\ndef {test}(" in text_of(f"tests/{test_file}"), test
+    of_reference = set(re.findall(r"^#+ `(\w+)`$", text_of("docs/api/formulas.md"), re.MULTILINE))
+    linked = re.findall(r"\[`(\w+)`\]\(\.\./api/formulas\.md#(\w+)\)", text)
+    assert all(name == anchor and name in of_reference for name, anchor in linked)
 
 
 def test_logged_numbers_of_the_hyperparameter_page_are_explained_where_logs_are():

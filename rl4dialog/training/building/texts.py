@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from rl4dialog.catalog import DataPoolRegistry, TaskRegistry, ToolboxRegistry
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig
-from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.errors import ConfigError, DataError, shown
 from rl4dialog.core.pretrained import has_random_weights
 from rl4dialog.core.protocols import Toolbox
 from rl4dialog.core.types import Sample
@@ -34,7 +34,11 @@ _warn_once = functools.cache(_logger.warning)  # data is built repeatedly
 
 
 def build_pool(id: str, args: dict[str, Any], **offered: Any) -> TextGenPool:
-    pool: TextGenPool = DataPoolRegistry.get(id, args, **offered, build_pool=build_pool)
+    pool = DataPoolRegistry.get(id, args, **offered, build_pool=build_pool)
+    if not isinstance(pool, TextGenPool):
+        raise DataError(
+            f"prepare of datapool {id!r} must return a TextGenPool, such as cls(samples), not {shown(pool)}"
+        )
     return pool
 
 

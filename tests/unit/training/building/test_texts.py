@@ -12,8 +12,9 @@ from runs import make_config, run_folder, train
 from tiny import make_bart, make_gpt2, make_llama, make_t5, make_tokenizer
 from transformers import GenerationConfig
 
+from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import load_config, parse_config
-from rl4dialog.core.errors import ConfigError, GenerationError
+from rl4dialog.core.errors import ConfigError, DataError, GenerationError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import Data, TextGenPool
@@ -23,7 +24,7 @@ from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.language_model import build_language_model, build_warm_start_examples, warm_start_key
 from rl4dialog.training.building.policy import build_inference_policy, set_sampler
-from rl4dialog.training.building.texts import Lengths, Texts, can_talk, run_lengths, warn_of_cut_prompts
+from rl4dialog.training.building.texts import Lengths, Texts, build_pool, can_talk, run_lengths, warn_of_cut_prompts
 
 TALKING = [("small_talk/gpt2_ppo", True), ("guess_what/llama_ppo", True), ("table_booking/smollm2_ppo", True)]
 MODELS = {"gpt2": make_gpt2, "t5": make_t5, "bart": make_bart}
@@ -293,3 +294,14 @@ def test_what_weights_and_vocabulary_do_not_say_is_in_the_key_of_a_warm_start(bu
 @pytest.mark.parametrize(("name", "expected"), [*TALKING, *rows_of_features("CAN_TALK")])
 def test_chat_is_proposed_where_there_is_somebody_to_talk_to(name, expected):
     assert can_talk(load_config(ROOT / "task_configs" / f"{name}.yml")) is expected
+
+
+def test_pool_that_prepare_does_not_return_is_named(monkeypatch):
+    class Forgetful(TextGenPool):
+        @classmethod
+        def prepare(cls, split):
+            cls(SAMPLES)
+
+    monkeypatch.setattr(DataPoolRegistry, "resolve", lambda id: Forgetful)
+    with pytest.raises(DataError, match=r"^prepare of datapool 'mine' must return a TextGenPool, .*, not None$"):
+        build_pool("mine", {"split": "train"})
