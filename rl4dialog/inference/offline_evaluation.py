@@ -85,7 +85,7 @@ def print_metrics(
     console.print(Text(f"\nMetrics on {n_samples:,} samples of the {split} split", style="bold"))
     console.print(table)
     if len(shown) < len(scores):
-        console.print(Text(f"Other scores ({len(scores) - len(shown)}) are in metrics.json", style="dim"))
+        console.print(Text(f"{len(scores) - len(shown)} more scores are in metrics.json", style="dim"))
     print_players(console, "model", scores, players)
     if turns:
         table = number_table(console, ["reply", *map(str, range(1, len(turns) + 1))], whole_keys=False)

@@ -83,7 +83,7 @@ def print_summary(
     else:
         console.print("Nothing was measured: the config has no train_evaluation.metrics and no reward_fn.")
     if len(shown) < len(keys):
-        console.print(Text(f"Other scores ({len(keys) - len(shown)}) are in test_split_metrics.jsonl", style="dim"))
+        console.print(Text(f"{len(keys) - len(shown)} more scores are in test_split_metrics.jsonl", style="dim"))
     print_players(console, labels[1], after, players)
     if examples:
         console.print(Text("\nThe same prompts, answered " + " and ".join(labels), style="bold"))

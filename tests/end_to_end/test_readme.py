@@ -173,7 +173,7 @@ def test_formulas_name_functions_and_tests(page):
         assert f"\ndef {test}(" in text_of(f"tests/{test_file}"), test
     of_reference = set(re.findall(r"^#+ `(\w+)`$", text_of("docs/api/formulas.md"), re.MULTILINE))
     linked = re.findall(r"\[`(\w+)`\]\(\.\./api/formulas\.md#(\w+)\)", text)
-    assert all(name == anchor and name in of_reference for name, anchor in linked)
+    assert all(name.lower() == anchor and name in of_reference for name, anchor in linked)
 
 
 def test_logged_numbers_of_the_hyperparameter_page_are_explained_where_logs_are():
