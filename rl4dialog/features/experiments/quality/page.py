@@ -265,7 +265,7 @@ def _made_by(outcomes: Outcomes) -> str:
     for run in outcomes.done:
         made, machine = run.made_by, run.made_by["machine"]
         versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-        of_machine = f"{machine['cpu']}, {machine['cpu_cores']} cores, threads per run: {machine['torch_threads']}"
+        of_machine = f"{machine['cpu']}, {machine['cpu_cores']} cores, {machine['torch_threads']} threads per run"
         commit = made["commit"][:10] + (", with changes" if made["is_modified"] else "")
         counts[commit, versions, ", ".join([of_machine, *made["gpus"]])] += 1
     return _table(["runs", "commit", "versions", "machine"], [[str(n), *key] for key, n in counts.items()])
