@@ -17,7 +17,7 @@ from typing import Any, cast
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.messages import Notes, speaker_of
+from rl4dialog.data.messages import Notes, speaker_of, transcript_of
 from rl4dialog.data.rows import ELSEWHERE, UTF_8, Row, csv_text, is_blank, is_empty, read_rows, table_suffix
 from rl4dialog.data.tables import Columns, Example, columns_of, examples_of, in_order, whole_dialogues
 
@@ -68,6 +68,10 @@ class Table:
         return _long([_n_words(example.text) for _, example in self.examples])
 
     @property
+    def n_messages(self) -> int:
+        return _long([len(example.messages) for _, example in self.examples])
+
+    @property
     def n_partner_words(self) -> int:
         said = (one for _, example in self.examples for one in example.messages if one["role"] == "user")
         return _long([_n_words(one["content"]) for one in said])
@@ -114,7 +118,7 @@ def read_table(
             for _, row, example in examples_of(whole, chosen, None, DialogueFormat("eou", None), notes, is_csv)
         ]
     except DataError as error:
-        flag = ", with --agent NAME" if "columns.agent" in str(error) else ""
+        flag = ", with --agent NAME" if "set columns.agent" in str(error) else ""
         raise DataError(f"{error}{flag}") from error
     if not examples:
         left_out = "; ".join(f"{what}: {n}" for what, n in notes.items() if n)
@@ -156,7 +160,7 @@ def _dialogues(rows: Sequence[Row], cells: Cells) -> dict[str, Any] | None:
     for name in dict.fromkeys([*usual, *cells]):
         said = [one for cell in cells[name][:100] if (one := _listed(cell))]
         keys = [_key("speaker", one[0]) for one in said[:1]]
-        if said and (name in usual or (keys[0] and _key("text", said[0][0]))):
+        if 2 * len(said) > len(cells[name][:100]) and (name in usual or (keys[0] and _key("text", said[0][0]))):
             system = {"system": "system"} if not all(map(is_empty, cells.get("system", ()))) else {}
             speakers = [[str(one.get(keys[0])) for one in each if isinstance(one, Mapping)] for each in said]
             return {"dialogue": name, **system, **(_agent(speakers) if keys[0] else {})}
@@ -268,10 +272,13 @@ def _is_text(cells: Sequence[Any]) -> bool:
 
 
 def _listed(cell: Any) -> list[Any] | None:
-    """A list in a cell, which CSV files have as JSON."""
+    """A list in a cell, which CSV files have as JSON, or as a text in which somebody speaks twice or is known."""
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):
             cell = json.loads(cell)
+    elif isinstance(cell, str) and (said := transcript_of(cell)):
+        names = {one["speaker"] for one in said}
+        return said if len(said) > len(names) or any(name.lower() in ELSEWHERE["agents"] for name in names) else None
     return cell if isinstance(cell, list) else None
 
 
