@@ -27,6 +27,7 @@ N_READ = 2000
 _NAMES = packaged_yaml(Path(__file__).with_suffix(".yaml"))
 _MOST_SPEAKERS = 10  # names of roles, and not of persons
 _BYTES_OF_WORD = 6
+_FEWEST_GROUPS = 12  # so that each split has some
 _SMALL_FILE = 2**19  # bytes
 _SHARE_WHOLE = 0.95  # of prompts and replies that fit into the lengths
 _NUMBERED = re.compile(r"\D*?(\d+)\D*")
@@ -58,6 +59,7 @@ class Table:
     form: Mapping[str, str] = field(default_factory=dict)  # encoding and delimiter, if they are not usual
     goal: str | None = None  # column of what the partner wants
     people: str | None = None  # column that names people
+    group: str | None = None  # column whose rows are from the same conversation, of prompts and replies
 
     @property
     def has_replies(self) -> bool:
@@ -125,6 +127,8 @@ def read_table(
         raise DataError(f"{path} has no sample with the columns {columns} ({left_out}); set --prompt and --reply")
     used = [each for name in columns.values() for each in ([name] if isinstance(name, str) else name or [])]
     unused = [name for name in names if name not in used and name != "current_node"]
+    grouping = [name for name in unused if "prompt" in columns and _are_groups(cells[name], len(rows))]
+    group = _with_word(grouping, _NAMES["conversations"])
     ratings = filter(None, (_ratings(name, cells[name], len(rows)) for name in unused))
     said = [each for row in rows for each in _listed(row.values.get(str(columns.get("dialogue")))) or ()]
     has_rewards = "dialogue" in columns and (
@@ -138,18 +142,24 @@ def read_table(
         examples,
         notes,
         len(rows) < N_READ or path.stat().st_size < _SMALL_FILE,
-        unused,
+        [name for name in unused if name != group],
         next(ratings, ""),
         has_rewards,
         form,
         _with_word(unused, _NAMES["goals"]),
         _with_word([name for name in unused if _are_people(cells[name])], _NAMES["people"]),
+        group,
     )
 
 
 def _are_people(cells: Sequence[Any]) -> bool:
     """Whether cells can be names or numbers of people, who have several conversations."""
     return not any(isinstance(cell, list | Mapping) for cell in cells) and 3 <= len({*map(str, cells)}) < len(cells)
+
+
+def _are_groups(cells: Sequence[Any], n_rows: int) -> bool:
+    """Whether cells can be numbers of conversations with several rows each."""
+    return len(cells) == n_rows and _FEWEST_GROUPS <= len({*map(str, cells)}) <= n_rows / 1.5
 
 
 def _dialogues(rows: Sequence[Row], cells: Cells) -> dict[str, Any] | None:

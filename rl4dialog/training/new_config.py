@@ -184,6 +184,7 @@ def _datapool(table: Table, dialogue_format: str) -> str:
         columns="{" + columns + "}",
         guess=f"  # guessed {table.guessed}" if table.guessed else "",
         form="".join(f"    {key}: {json.dumps(value)}\n" for key, value in table.form.items()),
+        group=f"    split_by: {json.dumps(table.group)}  # keeps its rows in one split\n" if table.group else "",
         pool=POOLS[table_suffix(table.path)],
         path=json.dumps(str(table.path), ensure_ascii=False),
         format=dialogue_format,
@@ -218,6 +219,8 @@ def findings(table: Table, text: str, reward: str | None = None) -> Iterator[str
         yield "It does not use the rewards of the log; docs/rated_logs.md shows how to learn from them."
     elif table.ratings:
         yield f"Ratings: {table.ratings}. It ignores them; docs/rated_logs.md shows how to learn from ratings."
+    if table.group:
+        yield f"Rows with the same {table.group} are in the same split (split_by)."
     if "conversation" in table.columns and "order" not in table.columns:
         yield "Utterances are in the order of the file: columns.order, a number or an ISO time, was not found."
     yield from _divided(config["datapool"]["id"], args, table)
@@ -320,7 +323,7 @@ datapool:
   args:
     path: {path}
     columns: {columns}{guess}
-{form}    format: {format}
+{form}{group}    format: {format}
     held_out_share: {share:g}  # of the rows, for validation, and as many for the test
 """
 _SIMILARITY = "  id: meteor  # similarity to the reference reply\n  args: {synonyms: false}"

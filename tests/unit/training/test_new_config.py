@@ -322,3 +322,13 @@ def test_large_file_is_not_counted(tmp_path, capsys):
     path = write_csv(tmp_path, "prompt,reply", *(f"how are you on day {i} ?,{'fine ' * 40}" for i in range(3000)))
     assert main(["init", "--data", str(path), "--output", str(tmp_path / "config.yml")]) == 0
     assert "Only the first 2,000 rows were read: train --dry_run counts the samples" in capsys.readouterr().out
+
+
+def test_rows_of_a_conversation_stay_in_one_split(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for n_turns, is_group in (3, True), (1, False), (20, False):
+        rows = [f"how is day {i} ?,fine {i},{i // n_turns}" for i in range(60)]
+        write_csv(tmp_path, "prompt,reply,chat id", *rows)
+        assert main(["init", "--data", "table.csv", "--overwrite"]) == 0
+        assert ("Rows with the same chat id are in the same split" in capsys.readouterr().out) is is_group
+        assert load_config("config.yml").datapool.args.get("split_by") == ("chat id" if is_group else None)
