@@ -361,7 +361,7 @@ class WarmStartConfig(Block):
     """Maximum number of training samples. Default: all."""
     keep_best: bool = False
     """Keep the weights of the epoch after which the loss of val replies was lowest, instead of the last ones. After
-    five epochs without a lower one, the warm start ends.
+    five epochs without a lower one, or below 0.005 nats per token, the warm start ends.
     """
 
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.yaml_loader import packaged_yaml
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.messages import Notes, speaker_of
+from rl4dialog.data.messages import Notes, speaker_of, transcript_of
 from rl4dialog.data.rows import ELSEWHERE, UTF_8, Row, csv_text, is_blank, is_empty, read_rows, table_suffix
 from rl4dialog.data.tables import Columns, Example, columns_of, examples_of, in_order, whole_dialogues
 
@@ -27,6 +27,7 @@ N_READ = 2000
 _NAMES = packaged_yaml(Path(__file__).with_suffix(".yaml"))
 _MOST_SPEAKERS = 10  # names of roles, and not of persons
 _BYTES_OF_WORD = 6
+_FEWEST_GROUPS = 12  # so that each split has some
 _SMALL_FILE = 2**19  # bytes
 _SHARE_WHOLE = 0.95  # of prompts and replies that fit into the lengths
 _NUMBERED = re.compile(r"\D*?(\d+)\D*")
@@ -58,6 +59,7 @@ class Table:
     form: Mapping[str, str] = field(default_factory=dict)  # encoding and delimiter, if they are not usual
     goal: str | None = None  # column of what the partner wants
     people: str | None = None  # column that names people
+    group: str | None = None  # column whose rows are from the same conversation, of prompts and replies
 
     @property
     def has_replies(self) -> bool:
@@ -66,6 +68,10 @@ class Table:
     @property
     def n_prompt_words(self) -> int:
         return _long([_n_words(example.text) for _, example in self.examples])
+
+    @property
+    def n_messages(self) -> int:
+        return _long([len(example.messages) for _, example in self.examples])
 
     @property
     def n_partner_words(self) -> int:
@@ -114,13 +120,15 @@ def read_table(
             for _, row, example in examples_of(whole, chosen, None, DialogueFormat("eou", None), notes, is_csv)
         ]
     except DataError as error:
-        flag = ", with --agent NAME" if "columns.agent" in str(error) else ""
+        flag = ", with --agent NAME" if "set columns.agent" in str(error) else ""
         raise DataError(f"{error}{flag}") from error
     if not examples:
         left_out = "; ".join(f"{what}: {n}" for what, n in notes.items() if n)
         raise DataError(f"{path} has no sample with the columns {columns} ({left_out}); set --prompt and --reply")
     used = [each for name in columns.values() for each in ([name] if isinstance(name, str) else name or [])]
     unused = [name for name in names if name not in used and name != "current_node"]
+    grouping = [name for name in unused if "prompt" in columns and _are_groups(cells[name], len(rows))]
+    group = _with_word(grouping, _NAMES["conversations"])
     ratings = filter(None, (_ratings(name, cells[name], len(rows)) for name in unused))
     said = [each for row in rows for each in _listed(row.values.get(str(columns.get("dialogue")))) or ()]
     has_rewards = "dialogue" in columns and (
@@ -134,18 +142,24 @@ def read_table(
         examples,
         notes,
         len(rows) < N_READ or path.stat().st_size < _SMALL_FILE,
-        unused,
+        [name for name in unused if name != group],
         next(ratings, ""),
         has_rewards,
         form,
         _with_word(unused, _NAMES["goals"]),
         _with_word([name for name in unused if _are_people(cells[name])], _NAMES["people"]),
+        group,
     )
 
 
 def _are_people(cells: Sequence[Any]) -> bool:
     """Whether cells can be names or numbers of people, who have several conversations."""
     return not any(isinstance(cell, list | Mapping) for cell in cells) and 3 <= len({*map(str, cells)}) < len(cells)
+
+
+def _are_groups(cells: Sequence[Any], n_rows: int) -> bool:
+    """Whether cells can be numbers of conversations with several rows each."""
+    return len(cells) == n_rows and _FEWEST_GROUPS <= len({*map(str, cells)}) <= n_rows / 1.5
 
 
 def _dialogues(rows: Sequence[Row], cells: Cells) -> dict[str, Any] | None:
@@ -156,7 +170,7 @@ def _dialogues(rows: Sequence[Row], cells: Cells) -> dict[str, Any] | None:
     for name in dict.fromkeys([*usual, *cells]):
         said = [one for cell in cells[name][:100] if (one := _listed(cell))]
         keys = [_key("speaker", one[0]) for one in said[:1]]
-        if said and (name in usual or (keys[0] and _key("text", said[0][0]))):
+        if 2 * len(said) > len(cells[name][:100]) and (name in usual or (keys[0] and _key("text", said[0][0]))):
             system = {"system": "system"} if not all(map(is_empty, cells.get("system", ()))) else {}
             speakers = [[str(one.get(keys[0])) for one in each if isinstance(one, Mapping)] for each in said]
             return {"dialogue": name, **system, **(_agent(speakers) if keys[0] else {})}
@@ -268,10 +282,13 @@ def _is_text(cells: Sequence[Any]) -> bool:
 
 
 def _listed(cell: Any) -> list[Any] | None:
-    """A list in a cell, which CSV files have as JSON."""
+    """A list in a cell, which CSV files have as JSON, or as a text in which somebody speaks twice or is known."""
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):
             cell = json.loads(cell)
+    elif isinstance(cell, str) and (said := transcript_of(cell)):
+        names = {one["speaker"] for one in said}
+        return said if len(said) > len(names) or any(name.lower() in ELSEWHERE["agents"] for name in names) else None
     return cell if isinstance(cell, list) else None
 
 

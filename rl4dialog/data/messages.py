@@ -21,6 +21,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 _SIDES = ("user", "assistant")
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
+# A line of a text that begins with its speaker.
+_SPOKEN = re.compile(r"^[ \t*]*([^\W\d_][\w .-]{0,29}?)[ \t]*:\**", re.MULTILINE)
 _WRITTEN_ALREADY = "; remove format if the prompts already contain the markup"
 UNREAD, EMPTY = "messages after the last reply of a conversation, which are not read", "empty replies"
 
@@ -102,6 +104,26 @@ def turns_of(row: Row, columns: Sequence[str]) -> list[Any]:
     return [{"speaker": name, "text": text} for name, text in zip(speakers, texts, strict=False)]
 
 
+def transcript_of(text: str) -> list[dict[str, str]]:
+    """Utterances of a text in which each begins a line with its speaker (``User: hello``); empty for other texts.
+
+    Successive ones of a speaker are joined. A name that begins a single line is no third speaker (``Note: ...``).
+    """
+    marks = [*_SPOKEN.finditer(text)]
+    n_lines = Counter(mark[1] for mark in marks)
+    marks = [mark for mark in marks if len(n_lines) == 2 or n_lines[mark[1]] > 1]
+    if len({mark[1] for mark in marks}) < 2 or text[: marks[0].start()].strip():
+        return []
+    said = list[dict[str, str]]()
+    for mark, end in zip(marks, [*(mark.start() for mark in marks[1:]), len(text)], strict=True):
+        line = text[mark.end() : end].strip()
+        if said and said[-1]["speaker"] == mark[1]:
+            said[-1]["text"] += f"\n{line}"
+        else:
+            said.append({"speaker": mark[1], "text": line})
+    return said
+
+
 def branch_of(row: Row, mapping: Mapping[str, Any]) -> list[Message]:
     """The messages of a ChatGPT export from the root of its tree to ``current_node``, without what tools and it do."""
     said, node = list[Message](), mapping.get(row["current_node"])
@@ -121,7 +143,7 @@ def branch_of(row: Row, mapping: Mapping[str, Any]) -> list[Message]:
 
 
 def _read_dialogue(row: Row, column: str | Sequence[str], keys: Mapping[str, Any]) -> list[Utterance]:
-    """Read a column of utterances: texts, or objects with speaker and text. In a CSV file they are encoded as JSON.
+    """Read a column of utterances: texts, or objects with speaker and text, also as JSON; or one text with all lines.
 
     The keys are those of ``speaker`` and ``text`` in an utterance, and the speaker who is the ``agent``, or ``None``.
     """
@@ -130,7 +152,11 @@ def _read_dialogue(row: Row, column: str | Sequence[str], keys: Mapping[str, Any
         value = branch_of(row, value)
     column = str(column)
     if isinstance(value, str):
-        value = parse_json(value, f"{row.place}: column {column!r} must contain a dialogue, a list of utterances")
+        what = f"{row.place}: column {column!r} must contain a dialogue, a list of utterances or lines with speakers"
+        is_json = value.lstrip().startswith(("[", "{"))
+        value = parse_json(value, what) if is_json else transcript_of(value)
+        if not value:
+            raise NoReply(what)
     if not isinstance(value, list) or not value:
         raise row.error(f"column {column!r} must contain a dialogue, a list of utterances, not {shown(value)}")
     if all(isinstance(item, str) for item in value):

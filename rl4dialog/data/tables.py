@@ -64,7 +64,8 @@ class Columns(TypedDict, total=False):
     system: str | None  # system message before the prompt or dialogue; only with a format
     # Whole dialogues of such utterances, instead of prompt and references: each reply of the agent is a sample, or each
     # utterance after the first if speakers have no names. In CSV files they are encoded as JSON.
-    # A list of columns has an utterance in each (``[customer_1, agent_1, customer_2]``).
+    # A list of columns has an utterance in each (``[customer_1, agent_1, customer_2]``); in a text, each begins a line
+    # with its speaker (``User: hello``).
     dialogue: str | list[str] | None
     # For rows with one utterance each, the column that all rows of a dialogue share. ``text`` and ``speaker`` are then
     # columns, too, and ``order`` one with a time or a number, if the rows are not in order.

@@ -388,13 +388,14 @@ class Evaluator:
         self._gathered_model = None
 
     def changed_replies(self, before: Evaluation, after: Evaluation, n: int = 3) -> list[Example]:
-        """Evenly spaced dialogues of the test split whose reply has changed; none of conversations."""
+        """Evenly spaced dialogues of the test split whose reply has changed, each once; none of conversations."""
         if self._conversing is not None:
             return []
         replies = ([each["generated_text"] for each in found.predictions] for found in (before, after))
         rows = zip(*replies, self.samples("test"), strict=True)
         changed = [Example(_utterances(s), a, b, next(iter(s.references), "")) for a, b, s in rows if a != b]
-        return changed[:: max(1, len(changed) // n)][:n]
+        different = [*{tuple(each.utterances): each for each in reversed(changed)}.values()][::-1]
+        return different[:: max(1, len(different) // n)][:n]
 
 
 def trivial_scores(

@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from rl4dialog.core.files import naming_errors, write_text
 from rl4dialog.core.plugins import load_entry_points
 from rl4dialog.core.types import MIN_SAMPLES
 from rl4dialog.core.yaml_loader import shipped_path
-from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.dialogue_format import DialogueFormat, Message
 from rl4dialog.data.guessed_columns import N_READ, POOLS, Table
 from rl4dialog.data.messages import render_messages
 from rl4dialog.data.pool import SPLITS
@@ -31,9 +31,11 @@ from rl4dialog.data.splits import folded
 
 CHAT_MODEL, TINY_MODEL = "builtin/smollm2-135m-instruct", "builtin/tiny-gpt2"
 _N_LEARNED, _MOST_EPOCHS = 10000, 100  # replies of a warm start, repeated ones included, and its epochs
-_TOKENS_PER_WORD = 1.5  # of English text, rounded up
+_TOKENS_PER_WORD = 2  # of languages like English and German, rounded up
+_TOKENS_OF_TEMPLATE, _TOKENS_PER_MESSAGE = 40, 8  # what a chat template adds, with a system message of its own
 _LARGEST_SHARE = 0.25  # of rows for validation, so that half of few rows are trained
 _N_SHOWN, _LONGEST_SHOWN = 3, 300  # samples, and their characters
+_HTML = re.compile(r"</[a-z][a-z0-9]*>|<br ?/?>|&(nbsp|amp|lt|gt|quot|#\d+);", re.IGNORECASE)
 
 
 def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | None = None) -> str:
@@ -51,8 +53,7 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
         model=model,
         datapool=_datapool(table, "eou" if is_tiny or is_base else "chat_template"),
         reward=_reward(table, reward),
-        # A vocabulary of the train split writes other words in pieces.
-        n_prompt=_tokens(table.n_prompt_words * (2 if is_tiny else 1), 512),
+        n_prompt=_prompt_tokens(table, is_tiny, is_tiny or is_base, 512),
         n_reply=_tokens(table.n_reply_words or 40, 128),
         is_tiny=is_tiny,
         is_base=is_base,
@@ -78,7 +79,7 @@ def partner_text(
         data=table.path.name,
         model=model,
         datapool=f"{_datapool(table, 'eou' if is_base else 'chat_template')}    learn: partner\n{known}",
-        n_prompt=_tokens((table.n_prompt_words + table.n_partner_words) * (2 if is_tiny else 1), 1024),
+        n_prompt=_prompt_tokens(table, is_tiny, is_base, 1024, table.n_partner_words),
         n_reply=_tokens(table.n_partner_words, 128),
         is_tiny=is_tiny,
         n_epochs=_enough_epochs(table) if is_tiny else 3,
@@ -183,6 +184,7 @@ def _datapool(table: Table, dialogue_format: str) -> str:
         columns="{" + columns + "}",
         guess=f"  # guessed {table.guessed}" if table.guessed else "",
         form="".join(f"    {key}: {json.dumps(value)}\n" for key, value in table.form.items()),
+        group=f"    split_by: {json.dumps(table.group)}  # keeps its rows in one split\n" if table.group else "",
         pool=POOLS[table_suffix(table.path)],
         path=json.dumps(str(table.path), ensure_ascii=False),
         format=dialogue_format,
@@ -217,7 +219,15 @@ def findings(table: Table, text: str, reward: str | None = None) -> Iterator[str
         yield "It does not use the rewards of the log; docs/rated_logs.md shows how to learn from them."
     elif table.ratings:
         yield f"Ratings: {table.ratings}. It ignores them; docs/rated_logs.md shows how to learn from ratings."
+    if table.group:
+        yield f"Rows with the same {table.group} are in the same split (split_by)."
+    if "conversation" in table.columns and "order" not in table.columns:
+        yield "Utterances are in the order of the file: columns.order, a number or an ISO time, was not found."
     yield from _divided(config["datapool"]["id"], args, table)
+    marked = [mark[0] for _, each in table.examples if (mark := _HTML.search(f"{each.text}\n{each.references[0]}"))]
+    if marked:
+        cure = "the model reads and writes it as text, so remove it first"
+        yield f"HTML in {len(marked):,} of {len(table.examples):,} samples, such as {marked[0]}: {cure}."
     longest = config["env"]["args"]["max_episode_length"]
     if (n_words := table.n_reply_words or 0) * _TOKENS_PER_WORD > longest:
         cut = f"replies are cut after {longest} tokens, by env.args.max_episode_length and max_new_tokens"
@@ -235,11 +245,13 @@ def _divided(pool: str, args: dict[str, Any], table: Table) -> Iterator[str]:
     if table.is_small:
         try:
             with _quiet():
-                data = {name: DataPoolRegistry.get(pool, {**args, "format": "eou", "split": name}) for name in SPLITS}
+                read = {**args, "render_chat": _chat_ml} if args["format"] == "chat_template" else args
+                data = {name: DataPoolRegistry.get(pool, {**read, "split": name}) for name in SPLITS}
             notes, where = sum((each.notes for each in data.values()), Counter()), ""
         except DataError as error:
-            if args["format"] == "eou":  # a chat template can have a place for more
-                yield f"A training would stop: {error}"
+            yield f"A training would stop: {error}"
+    else:
+        yield f"Only the first {N_READ:,} rows were read: train --dry_run counts the samples of the whole file."
     yield from (f"{what[0].upper()}{what[1:]}{where}: {n:,}." for what, n in notes.items() if n)
     if data:
         said = {name: {folded(sample.prompt_or_input_text) for sample, _ in each} for name, each in data.items()}
@@ -251,6 +263,12 @@ def _divided(pool: str, args: dict[str, Any], table: Table) -> Iterator[str]:
         if min(len(data["val"]), len(data["test"])) < MIN_SAMPLES:
             few = f"that takes {MIN_SAMPLES} samples in val and in test, so about {4 * MIN_SAMPLES} rows without copies"
             yield f"This is too little data to judge whether a training helps: {few}."
+
+
+def _chat_ml(messages: Sequence[Message]) -> str:
+    """Messages as most chat templates write them, which is known without the model's own."""
+    said = "".join(f"<|im_start|>{each['role']}\n{each['content']}<|im_end|>\n" for each in messages)
+    return f"{said}<|im_start|>assistant\n"
 
 
 @contextlib.contextmanager
@@ -268,13 +286,13 @@ def _shown(table: Table, dialogue_format: str, model: str) -> Iterator[str]:
     different = {example.text: (row, example) for row, example in reversed(table.examples)}
     samples = sorted(different.values(), key=table.examples.index)[:_N_SHOWN]
     as_read = "the model reads them" if dialogue_format == "eou" else f"the chat template of {model} gets them"
-    yield f"{len(samples)} samples, as {as_read}:"
+    yield f"{len(samples)} sample{'s' * (len(samples) > 1)}, as {as_read}:"
     for row, example in samples:
+        opening = [{"role": "system", "content": example.system}] if example.system else []
+        said = [f"{each['role']}: {each['content']}" for each in (*opening, *example.messages)]
         if dialogue_format == "eou":
-            said = [str(render_messages(example.messages, row, DialogueFormat("eou", None), example.system)[0])]
-        else:
-            opening = [{"role": "system", "content": example.system}] if example.system else []
-            said = [f"{each['role']}: {each['content']}" for each in (*opening, *example.messages)]
+            with contextlib.suppress(DataError):  # what would stop a training
+                said = [str(render_messages(example.messages, row, DialogueFormat("eou", None), example.system)[0])]
         for text in (*said, *(f"-> {reply}" for reply in example.references[:1] if reply)):
             text = " ".join(text.split())
             yield f"  {text if len(text) <= _LONGEST_SHOWN else f'{text[:_LONGEST_SHOWN]} ...'}"
@@ -289,8 +307,14 @@ def write_config(path: Path, text: str, overwrite: bool = False) -> None:
         write_text(path, text)
 
 
-def _tokens(n_words: int, limit: int) -> int:
-    return min(limit, max(32, 16 * math.ceil((_TOKENS_PER_WORD * n_words + 8) / 16)))
+def _prompt_tokens(table: Table, is_tiny: bool, is_base: bool, limit: int, n_more_words: int = 0) -> int:
+    # A vocabulary of the train split writes other words in pieces.
+    n_words = math.ceil((table.n_prompt_words + n_more_words) * (1.5 if is_tiny else 1))
+    return _tokens(n_words, limit, 0 if is_base else _TOKENS_OF_TEMPLATE + _TOKENS_PER_MESSAGE * table.n_messages)
+
+
+def _tokens(n_words: int, limit: int, n_markup: int = 0) -> int:
+    return min(limit, max(32, 16 * math.ceil((_TOKENS_PER_WORD * n_words + n_markup + 8) / 16)))
 
 
 _DATAPOOL = """\
@@ -299,7 +323,7 @@ datapool:
   args:
     path: {path}
     columns: {columns}{guess}
-{form}    format: {format}
+{form}{group}    format: {format}
     held_out_share: {share:g}  # of the rows, for validation, and as many for the test
 """
 _SIMILARITY = "  id: meteor  # similarity to the reference reply\n  args: {synonyms: false}"

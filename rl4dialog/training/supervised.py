@@ -300,6 +300,8 @@ RISE = 0.02
 """Relative rise of the held-out loss, on the same texts, from which on a model counts as having memorised its data."""
 PATIENCE = 5
 """Epochs without a lower held-out loss after which a warm start that keeps the best one ends."""
+LEARNED = 0.005
+"""Held-out loss, in nats per token, at which such a warm start ends: its replies are those of the data."""
 # Of other values, transformers reports some only in training, and trains with the rest.
 _NOT_NEGATIVE = ("weight_decay", "adam_epsilon", "max_grad_norm")
 _COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
@@ -378,7 +380,8 @@ def warm_start(model: PreTrainedModel, examples: ExampleSets, settings: WarmStar
             losses.append(mean_loss(model, examples.val, collator, settings.batch_size))
             if settings.keep_best and losses[-1] == min(losses):
                 best.update({name: tensor.clone() for name, tensor in model.state_dict().items()})
-            elif settings.keep_best and len(losses) > losses.index(min(losses)) + PATIENCE:
+            is_over = losses[-1] < LEARNED or len(losses) > losses.index(min(losses)) + PATIENCE
+            if settings.keep_best and trainer is not None and is_over:
                 trainer.control.should_training_stop = True
 
     measure()

@@ -1,5 +1,7 @@
 """The notebooks run from top to bottom in an empty folder, and are stored with their outputs."""
 
+import re
+
 import pytest
 from pages import ROOT
 
@@ -16,6 +18,22 @@ def test_notebook_is_stored_as_it_ran(path):
     kinds = {kind for output in outputs for kind in output.get("data", ())}
     assert {"image/png", "text/html"} <= kinds, "curves and conversations are drawn"
     assert not any(line.startswith(("!", "%pip")) for cell in cells for line in cell.source.splitlines())
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_formulas_have_single_backslashes(path):
+    texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    assert not [text for text in texts if re.search(r"\\\\[a-zA-Z]", text)], "two of them are a new line in a formula"
+
+
+def test_page_about_ppo_pays_for_whole_questions():
+    cells = nbformat.read(ROOT / "docs/notebooks/ppo_on_one_page.ipynb", as_version=4).cells
+    [table] = [
+        output.data["text/html"] for cell in cells for output in cell.get("outputs", []) if "text/html" in output.data
+    ]
+    said = re.findall("<td>(.*?)</td>", table)
+    assert not [reply for reply in said[1::3] + said[2::3] if "/" in reply], "a reply is read without its end token"
+    assert all(reply.endswith("?") for reply in said[2::3])
 
 
 @pytest.mark.long

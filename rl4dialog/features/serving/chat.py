@@ -51,8 +51,8 @@ def introduction(config: TextConfig, is_trained: bool = True) -> str:
     role = "" if partner is None else getattr(PartnerRegistry.resolve(partner.id), "role", "")
     if not role and isinstance(columns, Mapping) and isinstance(asked := columns.get("prompt"), str):
         answered = columns.get("references")
-        role = f"Write what the column {asked!r} has"
-        role += f", and it replies as in {answered!r}." if isinstance(answered, str) else "."
+        role = f"Write messages like those in the column {asked!r}"
+        role += f"; it replies like {answered!r}." if isinstance(answered, str) else "."
     return " ".join(filter(None, [*sentences, role]))
 
 

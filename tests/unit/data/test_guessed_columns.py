@@ -64,6 +64,17 @@ TABLES = {
         [{"talk": json.dumps(talk(i, "from", "text", ("customer", "agent")))} for i in range(8)] + [{"talk": ""}],
         {"dialogue": "talk"},
     ),
+    "lines.csv": (
+        [
+            {"score": "5", "chat": f"Customer: {ASKED.format(i)}\nAgent: {ANSWERED.format(i)}", "personas 1": "a b"}
+            for i in range(8)
+        ],
+        {"dialogue": "chat"},
+    ),
+    "help.csv": (
+        [{"Ticket Subject": "some words", **each} for each in of_two(8, "Ticket Description", "Resolution")],
+        {"prompt": "Ticket Description", "references": "Resolution"},
+    ),
     "utterances.csv": (
         UTTERANCES,
         {"conversation": "ticket id", "speaker": "author", "order": "sent", "agent": "laden"},
@@ -155,6 +166,17 @@ def test_incomplete_rows_are_left_out_and_counted(tmp_path):
     )
     with pytest.raises(DataError, match="none of which is known as the agent"):
         read_table(write(tmp_path / "d.csv", one_sided[1:]))
+
+
+def test_texts_of_fields_are_no_dialogues(tmp_path):
+    rows = [{"order": f"Item: shoes {i}\nPlease send: today", "reply": "it is sent ."} for i in range(8)]
+    assert read_table(write(tmp_path / "t.csv", rows)).columns == {"prompt": "order", "references": "reply"}
+
+
+def test_texts_without_speakers_are_left_out_of_dialogues(tmp_path):
+    rows = [*TABLES["lines.csv"][0], {"score": "1", "chat": "hung up", "personas 1": "c d"}]
+    table = read_table(write(tmp_path / "t.csv", rows))
+    assert table.n_rows == 8 and table.notes["dialogues without a reply of the agent, left out"] == 1
 
 
 def test_agent_of_three_speakers_is_asked_for(tmp_path):

@@ -13,7 +13,7 @@ from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import SYSTEM_KEY, Frame
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.messages import read_messages
+from rl4dialog.data.messages import read_messages, transcript_of
 from rl4dialog.data.ratings import load_ratings
 from rl4dialog.data.rows import Row
 from rl4dialog.inference.simulation import read_prompts
@@ -138,7 +138,11 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path):
         ({"prompt": ["Hi!", "<user>", "Tea?"]}, {}, r"a text cannot contain <user>"),
         ({"talk": ["Hi!"]}, {"dialogue": "talk"}, r"column 'talk' has no utterance that replies to another speaker"),
         ({"talk": SPOKEN}, {"dialogue": "talk", **NAMES, "agent": "Bo"}, r"column 'talk' has no speaker 'Bo', wh"),
-        ({"talk": "Hi!"}, {"dialogue": "talk"}, r"column 'talk' must contain a dialogue, a list of utterances: not"),
+        (
+            {"talk": "Hi!"},
+            {"dialogue": "talk"},
+            r"column 'talk' must contain a dialogue, a list of utterances or lines with speakers",
+        ),
     ],
 )
 def test_what_is_not_clear_is_told(row, columns, message, tmp_path):
@@ -572,3 +576,19 @@ def test_system_message_can_stand_in_a_column(form, tmp_path):
         pool_of({"talk": said, "sys": "Be rude."}, tmp_path, {**columns, "dialogue": "talk"}, format=form)
     with pytest.raises(DataError, match=r"columns\.system is a message, which needs format: eou or chat_template"):
         pool_of({"prompt": "Hi!", "reference": "", "sys": "Be kind."}, tmp_path, columns, format=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("User: hi\nBot: hello", [("User", "hi"), ("Bot", "hello")]),
+        ("**User 1:** hi\n\n**User 2:** at 10:30\nor so", [("User 1", "hi"), ("User 2", "at 10:30\nor so")]),
+        ("A: x\nB: y\nNote: w\nA: v\nB: u", [("A", "x"), ("B", "y\nNote: w"), ("A", "v"), ("B", "u")]),
+        ("A: x\nB: y\nC: z\nA: 1\nB: 2\nC: 3", [*zip("ABCABC", "xyz123", strict=True)]),
+        ("we talked\nA: x\nB: y", []),
+        ("A: x", []),
+        ("no names", []),
+    ],
+)
+def test_lines_with_speakers_are_utterances(text, said):
+    assert [(each["speaker"], each["text"]) for each in transcript_of(text)] == said

@@ -345,3 +345,14 @@ def test_scripts_of_the_page_convert_dialogues(tmp_path, monkeypatch, tool, name
     history = found[1].meta_data["history"]
     assert history[1:] == ["Fine.", "Bye."] and found[1].references[0].startswith("Bye")
     assert tool != "ParlAI" or found[2].references == ["Yes: tea."]
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [(b"PK\x03\x04", "an Excel file or zip archive"), (b"\x89PNG\r\n", "an image"), (b"%PDF-1.7", "a PDF file")],
+)
+def test_files_that_are_no_text_are_refused_as_what_they_are(tmp_path, start, kind):
+    for name in ("t.csv", "t.jsonl"):
+        (tmp_path / name).write_bytes(start + b"\x00\xff\n" * 9)
+        with pytest.raises(DataError, match=rf"{name} is {kind} and not a text file; save its table as a CSV file"):
+            list(read_rows(tmp_path / name))

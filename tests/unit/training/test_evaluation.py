@@ -21,7 +21,7 @@ from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.scores.intent import IntentAccuracyMetric
 from rl4dialog.scores.overlap import ChrfMetric, TerMetric
 from rl4dialog.training.building.texts import Lengths, Texts
-from rl4dialog.training.evaluation import CONSTANT, RANDOM, Evaluator, judged, trivial_scores
+from rl4dialog.training.evaluation import CONSTANT, RANDOM, Evaluation, Evaluator, judged, trivial_scores
 
 
 def draw():
@@ -253,6 +253,17 @@ def test_failing_partner_stops_an_evaluation_unless_masked(masks, n_failed, mess
     else:
         with pytest.raises(PartnerError, match=message):
             evaluator._columns([], talks, must_work=False)
+
+
+def test_prompts_shown_before_and_after_are_different_ones():
+    evaluator = object.__new__(Evaluator)
+    evaluator._conversing, evaluator.samples = None, lambda split: [Sample(i, f"w{i // 4}", ["r"]) for i in range(12)]
+    before, after = (Evaluation({}, [{"generated_text": f"{word} {i}"} for i in range(12)]) for word in ("a", "b"))
+    assert [(each.utterances, each.after) for each in evaluator.changed_replies(before, after)] == [
+        (["w0"], "b 0"),
+        (["w1"], "b 4"),
+        (["w2"], "b 8"),
+    ]
 
 
 def test_replies_that_read_no_prompt_are_a_floor():

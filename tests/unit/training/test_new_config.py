@@ -98,9 +98,39 @@ def test_what_is_not_used_is_said(tmp_path, capsys, monkeypatch):
 def test_lengths_come_from_the_data(tmp_path):
     rows = ["w " * 10 + ",x"] * 99 + ["w " * 400 + ",x"]
     config = yaml.safe_load(config_text(read_table(write_csv(tmp_path, "prompt,reply", *rows)), "config.yml"))
-    assert config["env"]["args"] == {"max_prompt_length": 32, "max_episode_length": 32}
+    assert config["env"]["args"] == {"max_prompt_length": 80, "max_episode_length": 32}
     long = read_table(write_csv(tmp_path, "prompt,reply", *["w " * 100 + ",x"] * 3))
-    assert yaml.safe_load(config_text(long, "config.yml"))["env"]["args"]["max_prompt_length"] == 160
+    assert yaml.safe_load(config_text(long, "config.yml"))["env"]["args"]["max_prompt_length"] == 256
+    tiny = yaml.safe_load(config_text(long, "config.yml", TINY_MODEL))
+    assert tiny["env"]["args"]["max_prompt_length"] == 320
+
+
+def test_chat_template_has_room_in_the_prompt_limit(tmp_path):
+    """The default model opens with a system message of 25 tokens, and marks both sides of every message."""
+    opening = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+    talk = [{"role": role, "content": "ok then"} for role in ("user", "assistant") * 8]
+    path = tmp_path / "talk.jsonl"
+    for said, n_words in (talk[:2], 2), (talk, 30):
+        path.write_text((json.dumps({"messages": said}) + "\n") * 3, encoding="utf-8")
+        table = read_table(path)
+        limit = yaml.safe_load(config_text(table, "config.yml"))["env"]["args"]["max_prompt_length"]
+        n_markup = len(re.findall(r"\w+|[^\w\s]|\n", opening)) + 7 * len(said)
+        assert table.n_messages == len(said) - 1 and limit >= n_words + n_markup
+
+
+def test_html_and_the_order_of_utterances_are_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ask = ["init", "--data", "table.csv", "--overwrite"]
+    for reply, said in ("<p>fine</p>", "HTML in 9 of 9 samples, such as </p>: "), ("1 < 2 & 3 > 2", ""):
+        write_csv(tmp_path, "prompt,reply", *[f"how are you ?,{reply}"] * 9)
+        assert main(ask) == 0
+        out = capsys.readouterr().out
+        assert said in out and ("HTML" in out) is bool(said)
+    for time, is_known in ("2025-03-0{}", True), ("{}. März", False):
+        rows = [f"{i // 2},{time.format(1 + i % 2)},{('user', 'bot')[i % 2]},some words" for i in range(8)]
+        write_csv(tmp_path, "chat,sent,from,text", *rows)
+        assert main(ask) == 0
+        assert ("Utterances are in the order of the file: " in capsys.readouterr().out) is not is_known
 
 
 def made_table(kind, folder):
@@ -276,3 +306,29 @@ def test_partners_side_of_a_table_of_dialogues_has_a_config_of_its_own(tmp_path,
 def test_partner_of_prompts_and_replies_cannot_be_learned(tmp_path):
     with pytest.raises(ConfigError, match="--learn partner needs dialogues"):
         partner_text(read_table(write_csv(tmp_path, "question,answer,x")), "config.yml")
+
+
+@pytest.mark.parametrize("model", [TINY_MODEL, "builtin/smollm2-135m-instruct"])
+def test_messages_that_stop_a_training_are_named_before_it(tmp_path, capsys, model):
+    talk = [{"role": role, "content": "some words"} for role in ("user", "user", "assistant")]
+    rows = [{"messages": talk[1:]}] * 9 + [{"messages": talk}]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    paths = ["--data", str(tmp_path / "t.jsonl"), "--output", str(tmp_path / "config.yml")]
+    assert main(["init", *paths, "--model", model]) == 0
+    assert "A training would stop: " in (said := capsys.readouterr().out) and "t.jsonl:10: messages 0 and 1 are" in said
+
+
+def test_large_file_is_not_counted(tmp_path, capsys):
+    path = write_csv(tmp_path, "prompt,reply", *(f"how are you on day {i} ?,{'fine ' * 40}" for i in range(3000)))
+    assert main(["init", "--data", str(path), "--output", str(tmp_path / "config.yml")]) == 0
+    assert "Only the first 2,000 rows were read: train --dry_run counts the samples" in capsys.readouterr().out
+
+
+def test_rows_of_a_conversation_stay_in_one_split(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for n_turns, is_group in (3, True), (1, False), (20, False):
+        rows = [f"how is day {i} ?,fine {i},{i // n_turns}" for i in range(60)]
+        write_csv(tmp_path, "prompt,reply,chat id", *rows)
+        assert main(["init", "--data", "table.csv", "--overwrite"]) == 0
+        assert ("Rows with the same chat id are in the same split" in capsys.readouterr().out) is is_group
+        assert load_config("config.yml").datapool.args.get("split_by") == ("chat id" if is_group else None)

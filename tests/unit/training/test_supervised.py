@@ -487,6 +487,19 @@ def test_warm_start_keeps_its_best_epoch(tokenizer):
         warm_start(model, example_sets(model, tokenizer), settings, seed=0)
 
 
+def test_warm_start_that_has_learned_the_replies_ends(tokenizer, monkeypatch):
+    def n_epochs():
+        model = make_model(tokenizer)
+        settings = WarmStartConfig(n_epochs=4, batch_size=4, learning_rate=0.01, keep_best=True)
+        found = warm_start(model, example_sets(model, tokenizer, val_samples=SAMPLES), settings, seed=0)
+        return len(found["held_out_losses"]) - 1, found["held_out_losses"]
+
+    all_epochs, losses = n_epochs()
+    assert all_epochs > 1
+    monkeypatch.setattr("rl4dialog.training.supervised.LEARNED", losses[1] + 1e-6)
+    assert n_epochs()[0] == 1
+
+
 @pytest.mark.parametrize(
     ("losses", "words"),
     [
