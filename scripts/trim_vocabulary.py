@@ -3,8 +3,8 @@
     python scripts/trim_vocabulary.py --model MODEL --texts talks.txt --output trimmed
 
 On a CPU, a model of 15 million parameters spends most of its time on a vocabulary of 32,000 tokens. The texts are split
-into the same tokens as before; others into smaller ones, down to bytes. It needs a tokenizer of the kind BPE that falls back
-to bytes, such as Llama's.
+into the same tokens as before, but for rare ones (`--min_count`); others into smaller ones, down to bytes. It needs a
+tokenizer of the kind BPE that falls back to bytes, such as Llama's.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def main() -> None:
     if description["model"]["type"] != "BPE" or not description["model"].get("byte_fallback"):
         raise ConfigError(f"--model {args.model}: its tokenizer must be of the kind BPE, and fall back to bytes")
     kept = needed(tokenizer, description, args.texts.read_text(encoding="utf-8").splitlines(), args.min_count)
-    old = [id for token, id in sorted(description["model"]["vocab"].items(), key=lambda each: each[1]) if token in kept]
+    before = tokenizer.get_vocab()
+    old = sorted(id for token, id in before.items() if token in kept)
     new = {id: place for place, id in enumerate(old)}
-    before = description["model"]["vocab"]
-    description["model"]["vocab"] = {token: new[id] for token, id in before.items() if token in kept}
+    vocab = description["model"]["vocab"]
+    description["model"]["vocab"] = {token: new[id] for token, id in vocab.items() if token in kept}
     merges = description["model"]["merges"]
     description["model"]["merges"] = [each for each in merges if {*each, "".join(each)} <= kept]
     for each in description["added_tokens"]:

@@ -47,8 +47,8 @@ class Star(TextGenPool):
         kind: ``checkable``: complete conversations about one task, along its flow, with a goal from which the right
             call is clear. ``single``: the same, with or without one. ``all``: all conversations.
         n_groups: Number of groups of people, of about the same number of the user's utterances.
-        groups: Numbers of the groups of each split, from 1. By default ``test`` is the last one, or those that ``train``
-            has not; ``train`` has those that ``test`` has not, and ``val`` those of ``train``.
+        groups: Numbers of the groups of each split, from 1. By default ``test`` is the last one, or those not in
+            ``train``; ``train`` has those not in ``test``, and ``val`` those of ``train``.
         group_seed: Random seed of the groups, and of the goals that are held out.
         people: What the groups are disjoint in: ``both`` roles, or ``users`` alone.
         held_out_share: Share of goals of which ``val`` and ``test`` have conversations, and ``train`` has none.

@@ -16,8 +16,8 @@ _STEM = 5  # letters: departing, departure
 class SlotValues(Partner):
     """Wants the sample's gold call, and says one of its values a turn.
 
-    That is the value of the slot that the agent asks for, and otherwise the first that was not said yet. A question asks
-    for a slot if a word of its name begins like one of the question: "departing" for ``DepartureLocation``.
+    That is the value of the slot that the agent asks for, and otherwise the first that was not said yet. A question
+    asks for a slot if a word of its name begins like one of the question: "departing" for ``DepartureLocation``.
 
     Args:
         otherwise: What it says once all values are said.

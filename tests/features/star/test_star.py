@@ -133,7 +133,8 @@ def test_goals_of_training_are_not_those_of_other_splits(star):
 
 def test_train_has_the_groups_that_test_has_not(star):
     def groups(split, **groups):
-        pool = Star.prepare(split, star, n_groups=3, kind="all", held_out_share=0.0 if split == "train" else 0.9, **groups)
+        share = 0.0 if split == "train" else 0.9
+        pool = Star.prepare(split, star, n_groups=3, kind="all", held_out_share=share, **groups)
         return {each.meta_data["group"] for each in pool.conversations()}
 
     assert groups("train") <= {1, 2} and groups("train", groups={"test": [1]}) <= {2, 3}
