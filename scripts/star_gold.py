@@ -2,9 +2,11 @@
 
     python scripts/star_gold.py
     python scripts/star_gold.py --path STAR --tasks ride_book hotel_book --texts
+    python scripts/star_gold.py --said > star.txt
 
 `STAR` is the repository of the dataset, or a folder of the same form. Each line has the conversation, why it is left
-out, and for each slot that differs the verdict, what the goal wants, and what the nearest query of the clerk has.
+out, and for each slot that differs the verdict, what the goal wants, and what the nearest query of the clerk has. With
+`--said`, the lines are instead all goals, instructions and utterances up to the first call.
 """
 
 from __future__ import annotations
@@ -23,8 +25,15 @@ def main() -> None:
     parser.add_argument("--path", help="folder or archive of the dataset (default: that of rl4dialog prepare star)")
     parser.add_argument("--tasks", nargs="+", help="tasks to list (default: all)")
     parser.add_argument("--texts", action="store_true", help="print the conversations, too")
+    parser.add_argument("--said", action="store_true", help="print goals and what is said up to the first call")
     args = parser.parse_args()
     conversations, schemas = files_of(place_of(args.path))
+    if args.said:
+        for each in conversations:
+            end = each.queries[0].place + 1 if each.queries else len(each.events)
+            instructions = (" ".join(text.split()) for _, text in each.instructions)
+            print(each.goal, *instructions, *(event.text for event in each.events[:end]), sep="\n")
+        return
     counts, verdicts = Counter[str](), dict[str, Counter[str]]()
     for each in conversations:
         if not (each.is_happy and each.is_complete) or (args.tasks and not {*each.tasks} <= {*args.tasks}):

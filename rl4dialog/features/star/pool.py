@@ -7,7 +7,6 @@ of one group can talk to users of another one. Goals of ``val`` and ``test`` are
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, TOOL, Call, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
@@ -47,12 +47,13 @@ class Star(TextGenPool):
         kind: ``checkable``: complete conversations about one task, along its flow, with a goal from which the right
             call is clear. ``single``: the same, with or without one. ``all``: all conversations.
         n_groups: Number of groups of people, of about the same number of the user's utterances.
-        groups: Numbers of the groups of each split, from 1. By default the last one is ``test``, and the others are
-            ``train`` and ``val``.
+        groups: Numbers of the groups of each split, from 1. By default ``test`` is the last one, or those not in
+            ``train``; ``train`` has those not in ``test``, and ``val`` those of ``train``.
         group_seed: Random seed of the groups, and of the goals that are held out.
         people: What the groups are disjoint in: ``both`` roles, or ``users`` alone.
         held_out_share: Share of goals of which ``val`` and ``test`` have conversations, and ``train`` has none.
         calls: Whether calls and their answers are utterances. Without, only what both people said is.
+        until_call: Whether conversations end with the first call; those without a call are left out.
         right_only: Whether ``train`` has only conversations whose call was right.
         learn: Side that is learned: ``agent``, the clerk, or ``partner``, the user, with the goal as beginning of the
             prompt and one row per conversation, after which it says ``[end]``.
@@ -83,6 +84,7 @@ class Star(TextGenPool):
         people: Literal["both", "users"] = "users",
         held_out_share: Annotated[float, Field(ge=0, lt=1)] = 0.2,
         calls: bool = True,
+        until_call: bool = False,
         right_only: bool = False,
         learn: Literal["agent", "partner"] = "agent",
         samples: SampleUnit = "replies",
@@ -106,7 +108,7 @@ class Star(TextGenPool):
         numbers = people_groups(found, n_groups, group_seed, people)
         notes, dialogues = Counter[str](), list[Dialogue]()
         for each in found:
-            why, dialogue = _dialogue(each, schemas, tasks, kind, calls)
+            why, dialogue = _dialogue(each, schemas, tasks, kind, calls, until_call)
             inside = [numbers[each.user] in own, people == "users" or numbers[each.clerk] in own]
             if dialogue is None:
                 notes[why] += any(inside)
@@ -121,7 +123,8 @@ class Star(TextGenPool):
                 dialogues.append(replace(dialogue, meta_data={**dialogue.meta_data, "group": group}))
         left_out = ", ".join(f"{n} {why}" for why, n in notes.most_common() if n)
         _logger.info("star, %s: %d conversations of groups %s; left out: %s", split, len(dialogues), own, left_out)
-        make = _of_partner if of_partner else functools.partial(_samples, unit=samples)
+        of_agent = functools.partial(_samples, unit=samples)
+        make = functools.partial(_of_partner, is_whole=not until_call) if of_partner else of_agent
         made = (sample for dialogue in dialogues for sample in make(dialogue, dialogue_format))
         limited = limit_samples(made, max_size, "star", split, str(place))
         if of_partner and split == "train":
@@ -131,13 +134,15 @@ class Star(TextGenPool):
 
 def _groups_of(split: str, groups: Groups | None, n_groups: int) -> list[int]:
     """Numbers of the groups of a split."""
-    rest = [*range(1, n_groups)] or [1]
-    chosen = {"train": rest, "val": rest, "test": [n_groups], **(groups or {})}
+    given, known = groups or {}, range(1, n_groups + 1)
+    test = given.get("test") or [each for each in known if each not in given.get("train", [*known][:-1])]
+    train = given.get("train") or [each for each in known if each not in test] or test
+    chosen = {"train": train, "val": train, "test": test, **given}
     for name, own in chosen.items():
         check_split(name)
         if not own or not {*own} <= {*range(1, n_groups + 1)}:
             raise DataError(f"star: groups.{name} must be numbers from 1 to n_groups ({n_groups}), not {own}")
-    if shared := {*chosen["train"]} & {*chosen["test"]} and n_groups > 1:
+    if (shared := {*chosen["train"]} & {*chosen["test"]}) and n_groups > 1:
         raise DataError(f"star: groups {shared} are in train and in test; nobody of test must be met in training")
     return chosen[split]
 
@@ -157,8 +162,7 @@ def people_groups(
 
 
 def _is_held_out(goal: str, seed: int, share: float) -> bool:
-    digest = hashlib.sha256(f"{seed}/{goal}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2**64
+    return derive_seed(seed, goal) < share * 2**31
 
 
 def _dialogue(
@@ -167,6 +171,7 @@ def _dialogue(
     tasks: Sequence[str] | None,
     kind: Kind,
     calls: bool,
+    until_call: bool,
 ) -> tuple[str, Dialogue | None]:
     """A conversation, or why it is left out."""
     if tasks is not None and not {*each.tasks} <= {*tasks}:
@@ -176,10 +181,13 @@ def _dialogue(
     found = compare(each, schemas)
     if kind == "checkable" and (found is None or found.why_left_out):
         return "without a clear right call", None
+    if until_call and not each.queries:
+        return "without a call", None
+    end = each.queries[0].place + calls if until_call else len(each.events)
     made = {query.place: Call(query.api, dict(query.arguments), answer_text(query.answer)) for query in each.queries}
     turns = [
         Turn(text, _SPEAKERS.get(who, AGENT), call=made.get(place))
-        for place, (who, text) in enumerate(each.events)
+        for place, (who, text) in enumerate(each.events[:end])
         if calls or who in ("user", "clerk")
     ]
     # Both sides take turns in all complete conversations, with a call before its answer.
@@ -197,7 +205,8 @@ def _dialogue(
         "open": True,
     }
     info["goal_values"] = [*_values(found.gold.values())]
-    query = Call(found.api, dict(found.query.arguments))
+    best = each.queries[0] if until_call else found.query
+    query = Call(best.api, dict(best.arguments))
     share = right_slots([query], Gold(found.api, found.gold, is_open=True))
     last = max(i for i, turn in enumerate(turns) if turn.speaker == AGENT)
     turns[last] = replace(turns[last], reward=share)
@@ -221,8 +230,8 @@ def _samples(dialogue: Dialogue, dialogue_format: DialogueFormat, unit: SampleUn
             return
 
 
-def _of_partner(dialogue: Dialogue, dialogue_format: DialogueFormat) -> Iterator[Sample]:
+def _of_partner(dialogue: Dialogue, dialogue_format: DialogueFormat, is_whole: bool) -> Iterator[Sample]:
     """A conversation from the user's side."""
     said = [(turn.speaker == PARTNER, turn.text) for turn in dialogue.turns]
     goal = dialogue.meta_data["partner_persona"]
-    yield partner_sample(dialogue.id, said, True, dialogue.meta_data, goal, dialogue_format)
+    yield partner_sample(dialogue.id, said, is_whole, dialogue.meta_data, goal, dialogue_format)

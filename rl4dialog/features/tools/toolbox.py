@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -51,7 +51,7 @@ class Calls(Toolbox):
 
     Args:
         tools: List of ``{id, args}``.
-        ends_after: Functions of which a call without an error ends the conversation.
+        ends_after: Functions of which a call without an error ends the conversation; ``all`` for each of them.
         timeout_s: Longest time that a tool may take, in seconds.
         max_characters: Maximum length of an answer.
         listed: Whether a chat template that can list the tools in the prompt does so.
@@ -62,13 +62,13 @@ class Calls(Toolbox):
     def __init__(
         self,
         tools: Annotated[list[ToolEntry], Field(min_length=1)],
-        ends_after: list[str] | None = None,
+        ends_after: list[str] | Literal["all"] | None = None,
         timeout_s: Positive = 5.0,
         max_characters: Count = 500,
         listed: bool = True,
         pool_args: Mapping[str, Any] | None = None,
     ) -> None:
-        self._ends_after, self._timeout_s, self._max_characters = [*(ends_after or ())], timeout_s, max_characters
+        self._timeout_s, self._max_characters = timeout_s, max_characters
         self._tools: dict[str, Tool] = {}
         for entry in tools:
             for name, tool in _functions_of(entry, pool_args):
@@ -76,6 +76,7 @@ class Calls(Toolbox):
                     raise ConfigError(f"toolbox 'calls': two tools have a function {name!r}")
                 self._tools[name] = tool
         self._names = {name.casefold(): name for name in self._tools}
+        self._ends_after = [*self._tools] if ends_after == "all" else [*(ends_after or ())]
         for name in self._ends_after:
             if name not in self._tools:
                 hint = nearest_hint(name, self._tools)

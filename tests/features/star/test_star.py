@@ -120,8 +120,8 @@ def test_groups_of_people_are_disjoint(star, conversations):
     assert met and unmet and not met & unmet
     with pytest.raises(DataError, match="6 people cannot be divided into 7 groups"):
         Star.prepare("train", star, n_groups=7)
-    with pytest.raises(DataError, match="nobody of test must be met in training"):
-        Star.prepare("train", star, n_groups=2, groups={"train": [2]})
+    with pytest.raises(DataError, match=r"groups \{2\} are in train and in test; nobody of test must be met"):
+        Star.prepare("train", star, n_groups=2, groups={"train": [2], "test": [1, 2]})
 
 
 def test_goals_of_training_are_not_those_of_other_splits(star):
@@ -129,6 +129,17 @@ def test_goals_of_training_are_not_those_of_other_splits(star):
     pools = [Star.prepare(split, star, **kwargs) for split in ("train", "val")]
     goals = [{each.meta_data["partner_persona"] for each in pool.conversations()} for pool in pools]
     assert all(goals) and not goals[0] & goals[1]
+
+
+def test_train_has_the_groups_that_test_has_not(star):
+    def groups(split, **groups):
+        share = 0.0 if split == "train" else 0.9
+        pool = Star.prepare(split, star, n_groups=3, kind="all", held_out_share=share, **groups)
+        return {each.meta_data["group"] for each in pool.conversations()}
+
+    assert groups("train") <= {1, 2} and groups("train", groups={"test": [1]}) <= {2, 3}
+    assert groups("val", groups={"train": [3]}) == {3} and groups("test", groups={"train": [3]}) == {1, 2}
+    assert groups("val", groups={"test": [1]}) <= {2, 3} and groups("test", groups={"test": [1]}) == {1}
 
 
 def test_samples_and_conversations_have_goal_call_and_reward(star):
@@ -156,6 +167,21 @@ def test_users_side_has_the_goal_as_prompt(star):
     assert not any(text.startswith("call") for text in sample.meta_data["continuation"])
     with pytest.raises(DataError, match="the partner says 21 utterances in the train split, and at least 50"):
         Star.prepare("train", star, **ALL, learn="partner")
+
+
+def test_conversations_can_end_with_the_first_call(star):
+    kwargs = {**ALL, "tasks": ["ride_book"]}
+    whole = {each.id: each for each in Star.prepare("train", star, **kwargs).conversations()}
+    cut = [*Star.prepare("train", star, **kwargs, until_call=True).conversations()]
+    assert cut and {each.id for each in cut} <= {*whole}
+    for dialogue in cut:
+        turns = whole[dialogue.id].turns[: len(dialogue.turns)]
+        assert [turn.text for turn in dialogue.turns] == [turn.text for turn in turns]
+        assert [turn.call is None for turn in dialogue.turns] == [True] * (len(turns) - 1) + [False]
+        assert dialogue.turns[-1].reward == dialogue.outcome["right_slots"] == RightCallReward()(dialogue, over=True)
+    of_user = Star.prepare("test", star, **kwargs, learn="partner", until_call=True)
+    said = [text for sample, _ in of_user for text in [*sample.references, *sample.meta_data["continuation"]]]
+    assert said and not any("[end]" in text or text.startswith("call ") for text in said)
 
 
 def test_tool_answers_as_the_knowledge_base_did(star, tmp_path):

@@ -75,8 +75,9 @@ def test_tool_answers_and_the_partner_does_not_hear_it():
     assert dialogue.outcome == wanted
 
 
-def test_good_call_can_end_the_conversation():
-    view = view_with(Hears(), toolbox=shop_toolbox(ends_after=["buy"]))
+@pytest.mark.parametrize("ends_after", [["buy"], "all"])
+def test_good_call_can_end_the_conversation(ends_after):
+    view = view_with(Hears(), toolbox=shop_toolbox(ends_after=ends_after))
     view.reset(seed=0)
     assert say(view, "call buy item=w1; n=2; size=XL")[0] is False, "an error ends nothing"
     over, info = say(view, CALL)
