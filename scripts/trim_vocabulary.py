@@ -13,6 +13,7 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import script
 import torch
@@ -22,7 +23,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from rl4dialog.core.errors import ConfigError
 
 
-def needed(tokenizer: PreTrainedTokenizerFast, description: dict, texts: list[str], min_count: int) -> set[str]:
+def needed(
+    tokenizer: PreTrainedTokenizerFast, description: dict[str, Any], texts: list[str], min_count: int
+) -> set[str]:
     """Tokens that are frequent in the texts, those that are merged into them, special ones, and bytes."""
     parts = defaultdict(set)
     for left, right in description["model"]["merges"]:
@@ -48,7 +51,7 @@ def main() -> None:
     parser.add_argument("--output", required=True, type=Path, help="folder of the smaller model")
     parser.add_argument("--max_length", type=int, help="positions of the smaller model (default: as the model)")
     args = parser.parse_args()
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    tokenizer: Any = AutoTokenizer.from_pretrained(args.model)
     description = json.loads(tokenizer.backend_tokenizer.to_str())
     if description["model"]["type"] != "BPE" or not description["model"].get("byte_fallback"):
         raise ConfigError(f"--model {args.model}: its tokenizer must be of the kind BPE, and fall back to bytes")
@@ -67,7 +70,7 @@ def main() -> None:
     names = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
     small = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(description)), **names)
 
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
     embeddings = model.get_input_embeddings().weight.data[old].clone()
     head = model.get_output_embeddings().weight.data[old].clone()
     model.resize_token_embeddings(len(old))
