@@ -27,7 +27,7 @@ def needed(
     tokenizer: PreTrainedTokenizerFast, description: dict[str, Any], texts: list[str], min_count: int
 ) -> set[str]:
     """Tokens that are frequent in the texts, those that are merged into them, special ones, and bytes."""
-    parts = defaultdict(set)
+    parts = defaultdict[str, set[str]](set)
     for left, right in description["model"]["merges"]:
         parts[left + right] |= {left, right}
     counts = Counter(id for ids in tokenizer(texts)["input_ids"] for id in ids)
