@@ -125,7 +125,7 @@ def test_shipped_plans_are_valid(path):
     for run in planned_runs(plan, path, Path("output")):
         check_components(run.config)
     for step in plan.steps.values():
-        args = make_parser().parse_args(filled(step.command, Path("output")))
+        args = make_parser().parse_args(filled(step.command, Path("output"), world=next(iter(plan.compared_in))))
         if args.command == "train":
             check_components(load_config(ROOT / args.config_path, args.overrides))
     assert f"rl4dialog benchmark task_configs/benchmarks/{path.name}" in path.read_text(encoding="utf-8")
