@@ -11,7 +11,7 @@ import io
 import math
 import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import cloudpickle
 import gymnasium as gym
@@ -32,6 +32,16 @@ from rl4dialog.envs.conversation import (
     PartnersSide,
 )
 from rl4dialog.text.end_of_turn import EndOfTurn
+
+
+class TokenIds(spaces.Box):
+    """A space of token ids, which networks that flatten observations would read as sizes."""
+
+
+@spaces.flatdim.register(TokenIds)
+def _(space: TokenIds) -> NoReturn:
+    problem = "observations are token ids, which a network of features would read as sizes"
+    raise ConfigError(f"{problem}; use PPO(env.policy_class, env, policy_kwargs=env.policy_kwargs)")
 
 
 class SharedSamples(Sequence[Sample]):
@@ -202,7 +212,7 @@ class TextGenEnv(gym.Env):
         self._sizes = P, T
         of_secret = [] if max_secret_length is None else [("secret", max_secret_length)]
         of_texts = {
-            f"{name}_{what}": spaces.Box(0, high, (size,), np.int64)
+            f"{name}_{what}": TokenIds(0, high, (size,), np.int64)
             for name, size in (("prompt", P), ("context", T), *of_secret)
             for what, high in (("ids", V - 1), ("mask", 1))
         }

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -162,6 +162,8 @@ class LMActorCriticPolicy(BasePolicy):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check the arguments as they are given, before any class fills in defaults."""
+        if args and len(args) < 4 and "model" not in kwargs:
+            raise ConfigError(f"{cls.__name__} needs its language model; pass policy_kwargs=env.policy_kwargs, too")
         cls.check_arguments(kwargs)
         return super().__new__(cls)
 
@@ -246,6 +248,12 @@ class LMActorCriticPolicy(BasePolicy):
                 check_restores(args["lora"])
         where = "alg.policy.args.generation_kwargs"
         GenerationSettings.from_kwargs(args.get("generation_kwargs"), where, NOT_IN_ROLLOUTS)
+
+    def _of_other_algorithms(self) -> NoReturn:
+        problem = f"{type(self).__name__} has probabilities of tokens and values of states, as PPO, A2C and TRPO need"
+        raise ConfigError(f"{problem}; DQN, QR-DQN and RecurrentPPO need another policy")
+
+    q_net = quantile_net = lstm_actor = property(_of_other_algorithms)
 
     # -- models ---------------------------------------------------------------------------------------------------
 

@@ -47,19 +47,25 @@ class _Tweets(TypedRow):
 
 
 def game_rows(
-    read: Callable[[], Iterable[Row]], seed: int, true_words: bool = False, only: Collection[int] | None = None
+    read: Callable[[], Iterable[Row]],
+    seed: int,
+    true_words: bool = False,
+    only: Collection[int] | None = None,
+    notes: Notes | None = None,
 ) -> Iterator[Row]:
     """Yield each game, or those with some numbers, as a line of a conversation log.
 
     As ILQL does by default, a game gets any hidden word that its colours allow, drawn with equal probability, and for
     each guess any word with its colours; so the same game has the same words in every reading. With ``true_words``, the
-    hidden word is the day's. A game that no such word allows is left out, as there. Every other guess costs 1.
+    hidden word is the day's. A game that no such word allows is left out, as there; ``notes`` has their number. Every
+    other guess costs 1.
     """
     for row in read():
         tweets = row.parsed(_Tweets)
         words = sorted(tweets.transitions)
         if only and max(only) >= len(tweets.games):
             raise row.error(f"index_file lists game {max(only)}, but there are {len(tweets.games)}, from 0")
+        n_left_out = 0
         for number, (of_day, colours) in enumerate(tweets.games):
             if only and number not in only:
                 continue
@@ -68,6 +74,10 @@ def game_rows(
             if (word := _hidden_word(colours, tweets.transitions, possible, rng)) is not None:
                 guesses = [rng.choice(tweets.transitions[word][each]) for each in colours]
                 yield Row(_record(number, word, guesses, colours), f"{row.place}, game {number}")
+            else:
+                n_left_out += 1
+        if notes is not None:
+            notes["left out games whose colours no hidden word allows"] = n_left_out
 
 
 def _hidden_word(
@@ -304,10 +314,11 @@ class LoggedConversations(TextGenPool):
             _logger.info("%s: layout %s (%s)", first.place, layout, how)
         if true_words and layout != "tweets":
             raise DataError(f"datapool 'conversations': true_words is for layout: tweets, not {layout}")
+        left_out = Notes()
         if layout == "tweets":
             # Numbers of games count those that are left out, too.
             only = None if index_file is None else splits.listed_rows(split, index_file, readers, held_out_share)
-            make = functools.partial(game_rows, seed=split_seed, true_words=true_words, only=only)
+            make = functools.partial(game_rows, seed=split_seed, true_words=true_words, only=only, notes=left_out)
             readers = {split if only else name: functools.partial(make, read) for name, read in readers.items()}
             layout, index_file = "messages", None
         (sides := Sides(learn, goal, people, held_out_share is not None)).check(readers)
@@ -352,6 +363,8 @@ class LoggedConversations(TextGenPool):
         if len(samples) == max_samples and (max_size is None or max_size > max_samples):
             what = f"samples of split {split} are those of the first {len(samples)} conversations (max_samples)"
             _logger.info("%s: %s", path, what)
+        if split == "train" or split in readers:  # val and test that are drawn from train are counted there
+            log_notes(left_out, f"{path}, {split}")
         pool = cls(samples, lambda: (dialogue for dialogue, _ in read()))
         pool.use_format(dialogue_format)
         settings = [layout, agent, format, held_out_share, split_seed, reward_scale, reward_shift, min_turns, max_size]

@@ -115,6 +115,10 @@ def make_env(
     kwargs["reward_parts"] = [_alone(parts.scorer, part) for part in parts.scorer.parts]
     env = ConfiguredEnv(**kwargs)
     env.policy_class, env.policy_kwargs = policy_class(checked), policy_kwargs(parts, checked)
+    if not env.policy_class.maskable:  # no KL penalty, so no reference
+        of_reference = {"reference_decay", "reference_every", "offload_reference"}
+        kept = {name: value for name, value in env.policy_kwargs.items() if name not in of_reference}
+        env.policy_kwargs = {**kept, "reference": "none"}
     return env
 
 

@@ -98,7 +98,7 @@ class Guidance:
             if name in given and guidance.search != search:
                 raise ConfigError(f"{_WHERE}.{name} has a meaning only with {_WHERE}.search: {search}")
         if guidance.search == "beam" and guidance.num_beams == 1:
-            raise ConfigError(f"{_WHERE}.search: beam needs num_beams of at least 2")
+            raise ConfigError(f"{_WHERE}.search: beam needs {_WHERE}.num_beams of at least 2")
         if not guidance.prior_weight and not guidance.beta:
             raise ConfigError(f"{_WHERE}: prior_weight and beta are both 0, which leaves nothing to choose tokens by")
         return guidance

@@ -51,6 +51,16 @@ def test_words_of_tweets_have_their_colours_and_are_drawn_by_seed():
     assert [(game["id"] % 4, game["meta_data"]["word"]) for game in found] == [(0, "slate"), (3, "crane")] * 9
 
 
+def test_games_that_no_word_allows_are_counted_once_for_a_file(tmp_path, caplog):
+    found = [["panic", [MISS]], ["panic", ["<g><b><b><b><b>"]], ["panic", [HIT]], ["panic", [MISS, HIT]]] * 2
+    path = tmp_path / "games.json"
+    path.write_text(json.dumps({"games": found, "transitions": TRANSITIONS}), encoding="utf-8")
+    pools = [LoggedConversations.prepare(split, str(path), held_out_share=0.2) for split in ("train", "val", "test")]
+    assert sum(len([*pool.conversations()]) for pool in pools) == 6
+    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert told == [f"{path}, train: left out games whose colours no hidden word allows: 2"]
+
+
 @pytest.mark.parametrize(
     ("found", "transitions", "message"),
     [

@@ -6,12 +6,14 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
+import sb3_contrib
 import stable_baselines3
 import torch
 import yaml
 from pages import blocks
 from runs import make_config
 from stable_baselines3.common.env_checker import check_env
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import rl4dialog
 from rl4dialog.catalog import RewardFunctionRegistry
@@ -104,6 +106,32 @@ def test_runs_without_such_an_environment_are_refused(tmp_path):
 
 def test_stable_baselines3_finds_nothing_to_complain_about(tmp_path):
     check_env(rl4dialog.make_env(make_config(tmp_path)))
+
+
+def test_other_algorithms_and_policies_say_what_is_right(tmp_path):
+    env, small = rl4dialog.make_env(make_config(tmp_path)), {"n_steps": 8, "batch_size": 8, "device": "cpu"}
+    with pytest.raises(ConfigError, match=r"needs its language model; pass policy_kwargs=env\.policy_kwargs"):
+        stable_baselines3.PPO(env.policy_class, env, **small)
+    with pytest.raises(ConfigError, match=r"token ids.*use PPO\(env\.policy_class, env, policy_kwargs=env\.policy_kwargs"):
+        stable_baselines3.PPO("MultiInputPolicy", env, **small)
+    for algorithm in (stable_baselines3.DQN, sb3_contrib.QRDQN):
+        with pytest.raises(ConfigError, match="as PPO, A2C and TRPO need; DQN, QR-DQN and RecurrentPPO need another"):
+            algorithm(env.policy_class, env, policy_kwargs=env.policy_kwargs, buffer_size=8, device="cpu")
+    with pytest.raises(ConfigError, match="as PPO, A2C and TRPO need; DQN, QR-DQN and RecurrentPPO need another"):
+        sb3_contrib.RecurrentPPO(env.policy_class, env, policy_kwargs=env.policy_kwargs, **small)
+
+
+def test_trpo_of_sb3_contrib_trains_a_policy_without_reference(tmp_path):
+    config = make_config(tmp_path, reward_fn={"id": "chrf"})
+    config["alg"]["policy"]["args"] |= {"reference": "ema", "reference_decay": 0.9, "offload_reference": True}
+    env = rl4dialog.make_env(config)
+    assert env.policy_kwargs["reference"] == "none"
+    settings = {"n_steps": 16, "batch_size": 16, "cg_max_steps": 2, "seed": 0, "device": "cpu"}
+    model = sb3_contrib.TRPO(env.policy_class, env, policy_kwargs=env.policy_kwargs, **settings)
+    assert all(weight.requires_grad for weight in model.policy.parameters())
+    with sdpa_kernel(SDPBackend.MATH):
+        model.learn(16)
+    assert model.logger.name_to_value["train/n_updates"] == 1
 
 
 def code_of(page, config):
