@@ -72,7 +72,7 @@ def test_only_beta_0_without_filters_changes_nothing():
         ({"prior": {"top": 3}}, "unknown key 'alg.policy.args.guidance.prior.top'"),
         ({"prior": {"min_p": 1.0}}, "min_p"),
         ({"search": "bean"}, "guidance.search"),
-        ({"search": "beam"}, "needs num_beams of at least 2"),
+        ({"search": "beam"}, r"needs alg\.policy\.args\.guidance\.num_beams of at least 2"),
         ({"n_candidates": 4}, "n_candidates has a meaning only with"),
         ({"prior_weight": 0.0, "beta": 0.0}, "both 0"),
     ],
