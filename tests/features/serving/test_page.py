@@ -75,7 +75,11 @@ def test_values_of_all_replies_are_shown_on_demand(tmp_path):
             "trained with ppo on .* small_talk, for the reward intent_accuracy\\.",
         ),
         ("small_talk/gpt2_ppo", False, "You talk to builtin/tiny-gpt2\\."),
-        ({"prompt": "Customer", "references": "Agent"}, True, "on a.csv, .*column 'Customer' has, .* as in 'Agent'\\."),
+        (
+            {"prompt": "Customer", "references": "Agent"},
+            True,
+            "on a.csv, .*the column 'Customer'; it replies like 'Agent'\\.",
+        ),
     ],
 )
 def test_page_says_who_talks_to_whom(config, is_trained, expected):
