@@ -9,6 +9,6 @@ FEATURE = Feature(
     "conversations of people with written goals and checkable calls (STAR)",
     needs=("tools",),
     ids=packaged_yaml(Path(__file__).with_name("catalog.yaml")),
-    configs=("star",),
+    configs=("star", "benchmarks/star_partners.yml"),
     page="star.md",
 )
