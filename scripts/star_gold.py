@@ -30,9 +30,8 @@ def main() -> None:
     conversations, schemas = files_of(place_of(args.path))
     if args.said:
         for each in conversations:
-            end = each.queries[0].place + 1 if each.queries else len(each.events)
             instructions = (" ".join(text.split()) for _, text in each.instructions)
-            print(each.goal, *instructions, *(event.text for event in each.events[:end]), sep="\n")
+            print(each.goal, *instructions, *(event.text for event in each.until_call()), sep="\n")
         return
     counts, verdicts = Counter[str](), dict[str, Counter[str]]()
     for each in conversations:

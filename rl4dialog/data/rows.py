@@ -36,7 +36,7 @@ _BYTES_AT_ONCE = 2**24
 _ENCRYPTED = 0x1  # bit of a zip member's flags
 UTF_8 = "utf-8"
 
-# Files that are renamed to tables, by their first bytes.
+# Files that are renamed to tables, by their first four bytes.
 _OTHERS = {
     b"PK\x03\x04": "an Excel file or zip archive",
     b"\xd0\xcf\x11\xe0": "an Excel file",
@@ -93,7 +93,7 @@ class _Unpacked(gzip.GzipFile):
 
 def _lines(data: io.BufferedReader, file: str, encoding: str) -> Iterator[str]:
     """Decode the lines of a file. UTF-16 begins with a byte order mark."""
-    if kind := next((kind for start, kind in _OTHERS.items() if data.peek(len(start)).startswith(start)), None):
+    if kind := _OTHERS.get(data.peek(4)[:4]):
         raise DataError(f"{file} is {kind} and not a text file; save its table as a CSV file")
     if encoding == UTF_8 and data.peek(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"

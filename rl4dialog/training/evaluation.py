@@ -152,7 +152,7 @@ def _checked(found: Any, metric: str, n: int) -> MetricResult:
     for key, pair in found.items():
         try:
             each, corpus = pair
-            float(sum([corpus], start=0 if each is None else sum(each)))  # what is no number cannot be added
+            float(sum([*(() if each is None else each), corpus]))  # what is no number cannot be added
         except (TypeError, ValueError):
             raise MetricError(f"metric {metric} {right}, not {shown(pair)} for {key!r}") from None
         if each is not None and len(each) != n:

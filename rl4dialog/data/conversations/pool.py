@@ -60,12 +60,12 @@ def game_rows(
     hidden word is the day's. A game that no such word allows is left out, as there; ``notes`` has their number. Every
     other guess costs 1.
     """
+    n_left_out = 0
     for row in read():
         tweets = row.parsed(_Tweets)
         words = sorted(tweets.transitions)
         if only and max(only) >= len(tweets.games):
             raise row.error(f"index_file lists game {max(only)}, but there are {len(tweets.games)}, from 0")
-        n_left_out = 0
         for number, (of_day, colours) in enumerate(tweets.games):
             if only and number not in only:
                 continue
@@ -76,8 +76,8 @@ def game_rows(
                 yield Row(_record(number, word, guesses, colours), f"{row.place}, game {number}")
             else:
                 n_left_out += 1
-        if notes is not None:
-            notes["left out games whose colours no hidden word allows"] = n_left_out
+    if notes is not None:
+        notes["left out games whose colours no hidden word allows"] = n_left_out
 
 
 def _hidden_word(

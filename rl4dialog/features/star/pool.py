@@ -135,12 +135,12 @@ class Star(TextGenPool):
 def _groups_of(split: str, groups: Groups | None, n_groups: int) -> list[int]:
     """Numbers of the groups of a split."""
     given, known = groups or {}, range(1, n_groups + 1)
-    test = given.get("test") or [each for each in known if each not in given.get("train", [*known][:-1])]
+    test = given.get("test") or [each for each in known if each not in given.get("train", known[:-1])] or [n_groups]
     train = given.get("train") or [each for each in known if each not in test] or test
     chosen = {"train": train, "val": train, "test": test, **given}
     for name, own in chosen.items():
         check_split(name)
-        if not own or not {*own} <= {*range(1, n_groups + 1)}:
+        if not own or not {*own} <= {*known}:
             raise DataError(f"star: groups.{name} must be numbers from 1 to n_groups ({n_groups}), not {own}")
     if (shared := {*chosen["train"]} & {*chosen["test"]}) and n_groups > 1:
         raise DataError(f"star: groups {shared} are in train and in test; nobody of test must be met in training")
@@ -183,11 +183,10 @@ def _dialogue(
         return "without a clear right call", None
     if until_call and not each.queries:
         return "without a call", None
-    end = each.queries[0].place + calls if until_call else len(each.events)
     made = {query.place: Call(query.api, dict(query.arguments), answer_text(query.answer)) for query in each.queries}
     turns = [
         Turn(text, _SPEAKERS.get(who, AGENT), call=made.get(place))
-        for place, (who, text) in enumerate(each.events[:end])
+        for place, (who, text) in enumerate(each.until_call() if until_call else each.events)
         if calls or who in ("user", "clerk")
     ]
     # Both sides take turns in all complete conversations, with a call before its answer.
@@ -205,9 +204,9 @@ def _dialogue(
         "open": True,
     }
     info["goal_values"] = [*_values(found.gold.values())]
-    best = each.queries[0] if until_call else found.query
-    query = Call(best.api, dict(best.arguments))
-    share = right_slots([query], Gold(found.api, found.gold, is_open=True))
+    query = each.queries[0] if until_call else found.query
+    call = Call(query.api, dict(query.arguments))
+    share = right_slots([call], Gold(found.api, found.gold, is_open=True))
     last = max(i for i, turn in enumerate(turns) if turn.speaker == AGENT)
     turns[last] = replace(turns[last], reward=share)
     return "", replace(dialogue, turns=tuple(turns), outcome={"success": float(share == 1), "right_slots": share})

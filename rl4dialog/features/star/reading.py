@@ -68,6 +68,10 @@ class Conversation:
     queries: tuple[Query, ...]
     instructions: tuple[tuple[int, str], ...]  # to the user, each with the number of the events before it
 
+    def until_call(self) -> tuple[Event, ...]:
+        """The events up to the first call, and this one; all of them without a call."""
+        return self.events[: self.queries[0].place + 1] if self.queries else self.events
+
     def said(self, end: int, start: int = 0) -> str:
         """What the user said among the events of these numbers."""
         return " | ".join(event.text for event in self.events[start:end] if event.who == "user")

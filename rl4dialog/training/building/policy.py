@@ -135,12 +135,16 @@ def placeholder_env(parts: Assembly, model: PreTrainedModel, end_of_turn: EndOfT
     return TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
 
 
+OF_REFERENCE = frozenset({"reference", "offload_reference", "reference_decay", "reference_every"})
+"""Policy arguments about its reference."""
+
+
 def inference_arguments(config: TextConfig) -> dict[str, Any]:
     """Policy arguments that matter without training."""
     if not isinstance(config, PolicyRunConfig):
         return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
     for_training = {"optimizer_class", "optimizer_kwargs", "weight_decay", "gradient_checkpointing", "compile"}
-    for_training |= {"reference", "offload_reference", "reference_decay", "reference_every"}
+    for_training |= OF_REFERENCE
     if not policy_class(config).guided:
         for_training |= {"critic", "critic_reads"}
     return {name: value for name, value in own_policy_args(config).items() if name not in for_training}

@@ -27,7 +27,7 @@ from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.algorithm import partner_and_env_kwargs
 from rl4dialog.training.building.components import import_and_check
-from rl4dialog.training.building.policy import policy_class, policy_kwargs
+from rl4dialog.training.building.policy import OF_REFERENCE, policy_class, policy_kwargs
 
 
 class ConfiguredEnv(TextGenEnv):
@@ -116,8 +116,7 @@ def make_env(
     env = ConfiguredEnv(**kwargs)
     env.policy_class, env.policy_kwargs = policy_class(checked), policy_kwargs(parts, checked)
     if not env.policy_class.maskable:  # no KL penalty, so no reference
-        of_reference = {"reference_decay", "reference_every", "offload_reference"}
-        kept = {name: value for name, value in env.policy_kwargs.items() if name not in of_reference}
+        kept = {name: value for name, value in env.policy_kwargs.items() if name not in OF_REFERENCE}
         env.policy_kwargs = {**kept, "reference": "none"}
     return env
 

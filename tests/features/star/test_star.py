@@ -138,6 +138,7 @@ def test_train_has_the_groups_that_test_has_not(star):
         return {each.meta_data["group"] for each in pool.conversations()}
 
     assert groups("train") <= {1, 2} and groups("train", groups={"test": [1]}) <= {2, 3}
+    assert len(Star.prepare("test", star, n_groups=1, kind="all", groups={"train": [1]}))
     assert groups("val", groups={"train": [3]}) == {3} and groups("test", groups={"train": [3]}) == {1, 2}
     assert groups("val", groups={"test": [1]}) <= {2, 3} and groups("test", groups={"test": [1]}) == {1}
 
