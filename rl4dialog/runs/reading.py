@@ -180,6 +180,12 @@ class Run:
     references: dict[str, float] = field(default_factory=dict)  # test metrics of the reference replies
     warnings: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # missing or damaged files, as sentences
+    kept: int | None = None  # iteration whose model a complete run ended with
+
+    @property
+    def start_is_kept(self) -> bool:
+        """Whether training was undone, because no iteration was better than the model before it."""
+        return self.kept == 0 and bool(self.iterations)
 
     def column(self, key: str) -> list[float]:
         """Values logged under a key; NaN where there are none."""
@@ -188,6 +194,15 @@ class Run:
     def epochs(self, split: str) -> list[int]:
         """Iterations after which a split was evaluated, in order; 0 is before training."""
         return sorted(self.metrics.get(split, {}).keys() | self.prediction_files.get(split, {}).keys())
+
+    def ends(self, split: str) -> list[int]:
+        """The first evaluation of a split and, if there is one, the last of the model that the run ended with.
+
+        They are the same if the model before training was kept.
+        """
+        epochs = self.epochs(split)
+        known = [epoch for epoch in epochs if self.kept is None or epoch <= self.kept] or epochs
+        return [known[0], known[-1]] if len(known) > 1 or (known and self.start_is_kept) else known
 
     def predictions(self, split: str, epoch: int) -> Predictions | None:
         """Replies of an evaluation; ``None`` if there are none, or the file is damaged."""
@@ -242,6 +257,7 @@ def read_run(path: str | Path) -> Run:
         read_references(path),
         _read_lines(path / WARNINGS_FILE, notes),
         notes,
+        result.get("iterations"),
     )
 
 

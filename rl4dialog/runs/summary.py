@@ -74,7 +74,7 @@ def print_summary(
         console.print(Text(title, style="bold"))
         console.print(_metrics_table(console, shown, before, after, intervals, gold or {}, labels))
         headlines = headlines_of(changes)
-        if sentence := verdict(headlines, f"{n_samples:,} test samples"):
+        if sentence := verdict(headlines, f"{n_samples:,} test samples", run is not None and run.start_is_kept):
             console.print(Text(sentence, style="bold"))
         elif 0 < n_samples < MIN_SAMPLES:
             console.print(Text(f"Changes have no interval: that takes at least {MIN_SAMPLES} samples", style="dim"))
@@ -112,7 +112,7 @@ def print_summary(
 
 def _print_causes(console: Console, found: Sequence[Cause], has_verdict: bool) -> None:
     for cause in found:
-        console.print(Text(f"{cause.name.capitalize()}: {cause.shown}.\n  Change first: {cause.change}"))
+        console.print(Text(f"{cause.name[0].upper()}{cause.name[1:]}: {cause.shown}.\n  Change first: {cause.change}"))
     if found or has_verdict:
         console.print(f"What {'else ' if found else ''}to look at first: docs/hyperparameters.md")
 
@@ -244,11 +244,13 @@ def headlines_of(changes: Sequence[MetricChange]) -> list[MetricChange]:
     return sorted((each for each in changes if is_headline(each.key)), key=rank)
 
 
-def verdict(changes: Sequence[MetricChange], of: str) -> str:
+def verdict(changes: Sequence[MetricChange], of: str, start_is_kept: bool = False) -> str:
     """Say in a sentence what training did to the reward or return, or to the first metric that has a direction.
 
     Empty without two evaluations.
     """
+    if start_is_kept:
+        return f"No iteration was better on val than the model before training, which is kept: nothing changes on {of}."
     trained, known = ranking_key([each.key for each in changes]), [each for each in changes if each.difference]
     found = next((each for each in changes if each.key == trained), next((e for e in known if e.direction), None))
     if found is None or not known:

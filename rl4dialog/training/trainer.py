@@ -110,7 +110,7 @@ class Trainer:
         run_path = self._tracker.run_folder.root
         if self._config.has_rollouts and (run_path / ROLLOUT_INFO_FILE).is_file():
             plot_reward_curve_or_warn(run_path, run_path / "reward_curve.png")
-        write_report_or_warn(run_path)
+        write_report_or_warn(run_path, n_done)
         self._tracker.log_result(n_done, metrics_of(before), metrics_of(after))
         self._tracker.show()
         self.trainee.summarize(before["test"], after["test"])

@@ -54,19 +54,18 @@ class Group:
         return [run.config.get("seed") for run in self.runs]
 
     def last_predictions(self, split: str) -> Predictions | None:
-        """Predictions of the last evaluation of the first run."""
-        epochs = self.runs[0].epochs(split)
-        return self.runs[0].predictions(split, epochs[-1]) if epochs else None
+        """Predictions of the model that the first run ended with."""
+        ends = self.runs[0].ends(split)
+        return self.runs[0].predictions(split, ends[-1]) if ends else None
 
     def scores(self, split: str, key: str, which: int) -> list[float]:
         """A metric before (0) or after (-1) training, by seed, of the runs that have both evaluations."""
         # Repeated runs of one seed are averaged: they do not show how much results vary between seeds.
         by_seed: dict[str, list[float]] = {}
         for run in self.runs:
-            metrics = run.metrics.get(split, {})
-            epochs = sorted(metrics)
-            if len(epochs) > 1 and key in metrics[epochs[which]]:
-                by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(metrics[epochs[which]][key])
+            metrics, ends = run.metrics.get(split, {}), run.ends(split)
+            if len(ends) > 1 and key in (measured := metrics.get(ends[which], {})):
+                by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(measured[key])
         return [mean_estimate(values).value for values in by_seed.values()]
 
 

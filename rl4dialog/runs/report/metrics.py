@@ -203,9 +203,9 @@ def metric_changes(
     number (a corpus BLEU is not the mean of sentence BLEUs), it gets a line of its own; a metric that repeats another
     one gets none. Rewards of replies come first.
     """
-    epochs, metrics = run.epochs(split), run.metrics.get(split, {})
-    old = metrics.get(epochs[0], {}) if epochs else {}
-    new = metrics.get(epochs[-1], {}) if len(epochs) > 1 else {}
+    ends, metrics = run.ends(split), run.metrics.get(split, {})
+    old = metrics.get(ends[0], {}) if ends else {}
+    new = metrics.get(ends[-1], {}) if len(ends) > 1 else {}
     means = _mean_changes(before, after)
     changes = [MetricChange(key, *means[key]) for key in means if key not in old | new]
     for key in dict.fromkeys([*new, *old]):
@@ -225,11 +225,10 @@ def metric_changes(
 
 
 def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predictions | None]:
-    """Predictions of the first and the last evaluation of a split."""
-    epochs = run.epochs(split)
-    if not epochs:
-        return None, None
-    return run.predictions(split, epochs[0]), run.predictions(split, epochs[-1]) if len(epochs) > 1 else None
+    """Predictions of the model before training and of the one that the run ended with, on a split."""
+    found = [run.predictions(split, end) for end in run.ends(split)]
+    before, after = [*found, None, None][:2]
+    return before, after
 
 
 def changes_on_test(run: Run, before: Predictions | None, after: Predictions | None) -> tuple[int, list[MetricChange]]:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -95,7 +96,7 @@ def missing(run: Run, split: str, state: str) -> list[str]:
         notes.append(f"The run is not complete: it stopped {so_far}. To continue it, repeat its command with --resume.")
     if not run.epochs(split):
         notes.append("There are no evaluations, so the report has no metrics and no samples.")
-    elif len(run.epochs(split)) == 1:
+    elif len(run.ends(split)) == 1:
         notes.append(f"The {split} split was evaluated only once, so there is no comparison.")
     elif split != "test":
         notes.append(f"The test split was not evaluated after training; metrics and samples are those of {split}.")
@@ -201,19 +202,21 @@ class Picture(NamedTuple):
     labels: Sequence[str] = ()
 
 
-def write_report(run_path: str | Path, output: str | Path | None = None, state: str | None = None) -> Path:
-    """Write the report of a run, finished or not, by default to ``report.html`` in its folder; returns the path."""
+def write_report(run_path: str | Path, output: str | Path | None = None, kept: int | None = None) -> Path:
+    """Write the report of a run, finished or not, by default to ``report.html`` in its folder; returns the path.
+
+    ``kept`` is the iteration whose model a run that has just ended keeps, before its result says so.
+    """
     run = read_run(run_path)
-    content = run_content(run, state or run_state(run.path))
-    return write_page(
-        TEMPLATES / "run.html", Path(output).expanduser() if output else run.path / REPORT_FILE, **content
-    )
+    run, state = (run, run_state(run.path)) if kept is None else (replace(run, kept=kept), "complete")
+    target = Path(output).expanduser() if output else run.path / REPORT_FILE
+    return write_page(TEMPLATES / "run.html", target, **run_content(run, state))
 
 
-def write_report_or_warn(run_path: str | Path) -> None:
+def write_report_or_warn(run_path: str | Path, kept: int) -> None:
     """Write the report of a run that has just ended; a failure is only a warning."""
     try:
-        write_report(run_path, state="complete")
+        write_report(run_path, kept=kept)
     except Exception as error:
         _logger.warning(f"{NOT_WRITTEN} (%s: %s); to retry: rl4dialog report %s", type(error).__name__, error, run_path)
 
@@ -233,7 +236,7 @@ class Measured(NamedTuple):
 def measured(run: Run) -> Measured:
     """Measure the split that shows the effect of training: ``test``, unless only another one was evaluated twice."""
     splits = [split for split in ("test", "val", *sorted(run.metrics)) if run.epochs(split)]
-    split = next((split for split in splits if len(run.epochs(split)) > 1), splits[0] if splits else "test")
+    split = next((split for split in splits if len(run.ends(split)) > 1), splits[0] if splits else "test")
     found = before, after = before_and_after(run, split)
     if before is not None and after is not None:
         before, after = pair(before, after)
@@ -261,7 +264,9 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
     return dict(
         run=run,
         subtitle=subtitle(run, state),
-        verdict=verdict(headlines, f"{len(after or ()):,} {split} {'prompts' if of == 'replies' else of}"),
+        verdict=verdict(
+            headlines, f"{len(after or ()):,} {split} {'prompts' if of == 'replies' else of}", run.start_is_kept
+        ),
         causes=[] if any(each.effect == "better" for each in headlines) else causes(run, *on_test),
         first_pictures=[*evaluations[:1], *curves[:n_first]],
         facts=facts(run),

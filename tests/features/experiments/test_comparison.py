@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 
 import pytest
 from run_files import CONFIG, prediction, write_json, write_lines, write_run
@@ -40,6 +41,12 @@ def test_runs_that_differ_in_the_seed_are_one_group(runs):
     groups = group_runs(runs)
     assert [(group.label, group.seeds) for group in groups] == [("ppo", [0, 1]), ("nlpo", [0])]
     assert config_differences(groups) == {"alg.id": ["ppo", "nlpo"], "alg.args.top_mask": ["", "0.9"]}
+
+
+def test_a_run_that_keeps_the_model_before_training_ends_with_it(runs):
+    (group,) = group_runs([replace(runs[0], kept=0)])
+    assert group.scores("test", "m", 0) == group.scores("test", "m", -1) == [0.5]
+    assert group.last_predictions("test").replies[0] == "reply 0 at 0"
 
 
 def test_curve_is_the_mean_between_lowest_and_highest_as_far_as_the_shortest(runs):

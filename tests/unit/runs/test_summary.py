@@ -4,11 +4,12 @@ import io
 
 import pytest
 from rich.console import Console
-from run_files import prediction, write_json, write_run
+from run_files import prediction, write_json, write_lines, write_run
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.functional.statistics import Estimate, Interval
 from rl4dialog.runs.report.metrics import MIN_SAMPLES, MetricChange, direction
+from rl4dialog.runs.report.pages import write_report
 from rl4dialog.runs.summary import Example, headlines_of, print_summary, verdict
 
 BEFORE = {"intent/accuracy": 0.5, "lexical/meteor": 0.25, "diversity_metrics/entropy-2": 1234.0}
@@ -83,6 +84,18 @@ def test_what_was_trained_comes_first_and_what_did_not_change_last():
     for trained in ([], ["reward"], ["conversation/return"], ["episode/return"]):
         found = headlines_of([change(key, gain) for key, gain in (gains | dict.fromkeys(trained, 0)).items()])
         assert [each.key for each in found] == trained + expected
+
+
+def test_a_run_that_keeps_the_model_before_training_says_so_wherever_its_end_is_read(tmp_path):
+    folder, n = write_run(tmp_path / "run", n_prompts=80), {"m": 0.5, "d": 7.0}
+    of_val = [{"epoch": 0, "metrics": {"m": 0.9}}, {"epoch": 3, "metrics": {"m": 0.1}}]
+    write_lines(folder / "val_split_metrics.jsonl", of_val)
+    write_lines(folder / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": n}])
+    (folder / "epoch_3_test_split_predictions.json").unlink()
+    write_json(folder / "result.json", {"iterations": 0, "test": {"before": n, "after": n}})
+    text = render(width=120, before=n, after=n, gold=None, path=str(folder))
+    assert "No iteration was better on val" in text and row(text, "|m ")[3:] == ["+0.000", *["+0.000", "to", "+0.000"]]
+    assert "which is kept: nothing changes on 80 test prompts" in write_report(folder).read_text(encoding="utf-8")
 
 
 def test_no_other_metric_takes_the_place_of_a_reward_without_two_evaluations():

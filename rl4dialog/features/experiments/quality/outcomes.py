@@ -22,7 +22,7 @@ from rl4dialog.features.experiments.quality.plan import PlannedRun
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.reading import Run, pair, read_run, read_undamaged
-from rl4dialog.runs.report.metrics import student_interval
+from rl4dialog.runs.report.metrics import before_and_after, student_interval
 from rl4dialog.runs.run_folder import DIFF_FILE, MODEL_FOLDER, read_references, read_result
 
 Differences = Mapping[str, Sequence[float]]
@@ -235,11 +235,10 @@ def judge_repetition(recorded: Outcome, repeated: Outcome, metric: str, row: Seq
 def score_differences(folder: Path, keys: Sequence[str]) -> dict[str, list[float]]:
     """Change of scores by training in a complete run, for each test sample; NaN where it lacks one of them."""
     run = read_run(folder)
-    epochs = run.epochs("test")
-    found = [run.predictions("test", epoch) for epoch in (epochs[0], epochs[-1])] if len(epochs) > 1 else []
-    if len(found) < 2 or found[0] is None or found[1] is None:
+    before, after = before_and_after(run, "test")
+    if before is None or after is None:
         raise DataError(f"the run {folder} has no test predictions before and after training")
-    before, after = pair(found[0], found[1])
+    before, after = pair(before, after)
     if missing := [key for key in keys if key not in before.scores or key not in after.scores]:
         known = ", ".join(sorted(before.scores))
         raise DataError(f"the run {folder} has no scores of single samples under {missing[0]!r} (it has: {known})")

@@ -272,10 +272,10 @@ def test_samples_of_each_evaluation_can_be_chosen(tmp_path):
 def test_report_written_by_the_run_itself_is_that_of_a_complete_run_or_a_warning(tmp_path, caplog):
     write_run(tmp_path)
     assert "The run is not complete" in page_of(tmp_path).text
-    write_report_or_warn(tmp_path)
+    write_report_or_warn(tmp_path, 3)
     page = Elements((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "not complete" not in page.text and "complete" in page.text
-    write_report_or_warn(tmp_path / "none")
+    write_report_or_warn(tmp_path / "none", 3)
     assert "could not be written" in caplog.text and f"rl4dialog report {tmp_path / 'none'}" in caplog.text
 
 
