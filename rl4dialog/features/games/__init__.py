@@ -11,7 +11,7 @@ FEATURE = Feature(
     ids=packaged_yaml(Path(__file__).with_name("catalog.yaml")),
     moved={f"rl4dialog.tasks.{name}": f"{__name__}.{name}" for name in _MODULES},
     configs=(
-        *("guess_the_picture", "text_arena", "wordle", "benchmarks/critic_ladder.yml"),
+        *("guess_the_picture", "text_arena", "wordle"),
         *("benchmarks/credit_or_critic.yml", "benchmarks/credit_or_critic_tuning.yml"),
     ),
     page=("games.md", "wordle.md"),

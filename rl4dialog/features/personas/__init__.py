@@ -15,7 +15,7 @@ FEATURE = Feature(
         "rl4dialog.tasks.get_acquainted": f"{__name__}.get_acquainted",
     },
     configs=(
-        *("get_acquainted", "persona_chat", "benchmarks/get_acquainted.yml", "benchmarks/critic_ladder.yml"),
+        *("get_acquainted", "persona_chat", "benchmarks/get_acquainted.yml"),
         *("benchmarks/credit_or_critic.yml", "benchmarks/credit_or_critic_tuning.yml"),
     ),
     page=("personas.md", "coming_from/convogym.md"),
