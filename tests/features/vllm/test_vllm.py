@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 from http_servers import free_port
+from policies_for_vllm import N_PROMPT, N_REPLY, TOKENIZER, policy_without_backend, prompts, shake, update
 from runs import lines, make_config, write_config
-from tiny import make_env, make_gpt2, make_llama, make_policy, make_tokenizer
+from tiny import make_gpt2, make_llama
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
@@ -24,8 +25,6 @@ from rl4dialog.training.assembly import Assembly
 
 pytest.importorskip("vllm", reason="vLLM is tested in an environment of its own: make test-vllm")
 
-TOKENIZER = make_tokenizer()
-N_PROMPT, N_REPLY = 6, 8
 SCRIPT = Path(__file__).parents[3] / "scripts" / "train_text_generation.py"
 # Embedding and output layer with the same weights, or not. vLLM's attention on CPUs needs heads of at least 32 numbers.
 MODELS = {
@@ -35,8 +34,7 @@ MODELS = {
 
 
 def policy_with(model="tied", end_of_turn=None, url=None, n_prompt=N_PROMPT, adapter_folder=None, **kwargs):
-    env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
-    policy = make_policy(env, MODELS[model]() if isinstance(model, str) else model, end_of_turn, **kwargs)
+    policy = policy_without_backend(MODELS[model]() if isinstance(model, str) else model, end_of_turn, **kwargs)
     of_vllm = policy.language_model, policy.end_of_turn, n_prompt + N_REPLY
     server = {"url": url, "adapter_folder": adapter_folder}
     policy.backend = VLLMBackend(*of_vllm, "float32") if url is None else VLLMServerBackend(*of_vllm, **server)
@@ -99,23 +97,8 @@ def server(request, tmp_path_factory):
         yield request.param, url
 
 
-def prompts(n):
-    """Prompts of 1 to 6 tokens, padded on the left."""
-    mask = torch.arange(N_PROMPT) >= N_PROMPT - (1 + torch.arange(n) % N_PROMPT)[:, None]
-    ids = torch.randint(3, len(TOKENIZER), (n, N_PROMPT), generator=torch.Generator().manual_seed(0))
-    return {"prompt_ids": ids * mask, "prompt_mask": mask}
-
-
 def differences(replies):
     return (replies.sampler_log_probs - replies.log_probs)[replies.response_mask].abs()
-
-
-def update(policy):
-    """An optimizer step that changes all trained weights a lot."""
-    policy.weights_will_change()
-    with torch.no_grad():
-        for parameter in policy.actor_parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
 
 
 KINDS = [{}, {"critic": "shared"}, {"lora": {"r": 2, "lora_alpha": 8}}]
@@ -138,15 +121,13 @@ def check_log_probs(policy, what):
         backend, policy.backend = policy.backend, None
         assert greedy.response_ids.tolist() == policy.generate(prompts(20), do_sample=False).response_ids.tolist()
         policy.backend = backend
-        update(policy)
+        update(policy, 0.05)
 
 
 def test_weights_that_did_not_arrive_stop_the_run():
     policy = policy_with()
     policy.generate(prompts(4))
-    with torch.no_grad():
-        for parameter in policy.actor_parameters():
-            parameter.add_(torch.randn_like(parameter))
+    shake(policy, 1.0)
     with pytest.raises(GenerationError, match=r"differ from the policy's by \d.* nats per token"):
         policy.generate(prompts(50))
 
