@@ -49,16 +49,11 @@ def serving(model, tokenizer, folder, port=None, n_tokens=N_PROMPT + N_REPLY, fl
     port = port or free_port()
     command = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--dtype", "float32", "--max-model-len", str(n_tokens), "--enforce-eager"]
-    command += ["--no-enable-chunked-prefill"]
-    command += ["--logprobs-mode", "processed_logprobs"]
+    command += ["--no-enable-chunked-prefill", "--logprobs-mode", "processed_logprobs"]
     command += flags or ["--load-format", "dummy", "--weight-transfer-config", '{"backend": "rl4dialog"}']
     with Path(folder, f"server_{time.monotonic_ns()}.log").open("w") as log:
         process = subprocess.Popen(
-            command,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **SERVER},
-            start_new_session=True,
+            command, stdout=log, stderr=log, env={**os.environ, **SERVER}, start_new_session=True
         )
         try:
             yield f"http://127.0.0.1:{port}", process
@@ -198,17 +193,19 @@ def test_what_needs_a_gpu_is_refused():
 
 
 SERVER = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "HF_HUB_OFFLINE": "1"}
-LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+SAMPLING = {"do_sample": True, "top_k": 0}
 GAME = {
     "datapool": {"id": "guess_what", "args": {"n_train": 200, "n_val": 20, "n_test": 20}},
     "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0}}},
-    "env__args": {
-        "max_prompt_length": 64,
-        "max_episode_length": 8,
-        "max_turns": 3,
-        "partner": {"id": "guess_what"},
-    },
+    "env__args": {"max_prompt_length": 64, "max_episode_length": 8, "max_turns": 3, "partner": {"id": "guess_what"}},
 }
+
+
+def training_of(tmp_path, config, n_processes):
+    """The command of a run in ``p/e``."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"] if n_processes == 2 else []
+    command = [sys.executable, *launcher, str(SCRIPT), "--config_path", str(write_config(tmp_path / "c", config))]
+    return [*command, "--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
 
 
 @pytest.mark.parametrize(
@@ -226,18 +223,10 @@ def test_run_samples_from_its_policy_and_ends_cleanly(tmp_path, n_processes, ove
         env__n_envs=4,
         train_evaluation__n_iters=3,
         alg__args__learning_rate=1e-2,
+        alg__policy__args__generation_kwargs=SAMPLING,
         **overrides,
     )
-    config["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "top_k": 0}
-    place = ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
-    command = [
-        sys.executable,
-        *LAUNCHER * (n_processes == 2),
-        str(SCRIPT),
-        "--config_path",
-        str(write_config(tmp_path / "c", config)),
-        *place,
-    ]
+    command = training_of(tmp_path, config, n_processes)
     run = subprocess.run(command, capture_output=True, text=True, timeout=500, env=dict(os.environ))
     assert run.returncode == 0, run.stderr
     assert "Traceback" not in run.stderr and "Error" not in run.stderr, run.stderr
@@ -314,17 +303,15 @@ def test_run_survives_a_server_that_is_killed(tmp_path, n_processes):
         train_evaluation__n_iters=40,
         train_evaluation__eval_every=40,
         alg__args__learning_rate=1e-2,
+        alg__policy__args__generation_kwargs=SAMPLING,
     )
-    config["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "top_k": 0}
     parts = Assembly(parse_config(config, "c.yml"))
     policy_model = make_gpt2(parts.tokenizer, n_embd=64, n_positions=64 + 8)
     policy_model.save_pretrained(tmp_path / "policy")
     config["alg"]["policy"]["args"]["model_name"] = str(tmp_path / "policy")
     model = tmp_path / "model", port, 64 + 8
     logged = tmp_path / "p" / "e" / "rollout_info.jsonl"
-    command = [sys.executable, *LAUNCHER * (n_processes == 2), str(SCRIPT)]
-    command += ["--config_path", str(write_config(tmp_path / "c", config))]
-    command += ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
+    command = training_of(tmp_path, config, n_processes)
     with serving(policy_model, parts.tokenizer, *model) as (url, first):
         wait_for(lambda: answers(url), first)
         run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
