@@ -380,9 +380,7 @@ def check_file(path: Path, texts: Sequence[Sequence[int]], expected: Sequence[Te
     return kl
 
 
-def begun_file(
-    model: PreTrainedModel, tokenizer: Any, name: str, end_of_turn: str | None = None
-) -> tuple[GGUFWriter, list[str]]:
+def begun_file(model: Any, tokenizer: Any, name: str, end_of_turn: str | None = None) -> tuple[GGUFWriter, list[str]]:
     """A writer that has all of a file but the weights, and notes for the user."""
     architecture, n_rows = architecture_of(model), model.get_input_embeddings().num_embeddings
     writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
