@@ -88,9 +88,7 @@ CONDITIONS: dict[str, tuple[Row[TurnLevelSettings], ...]] = {
 # fmt: on
 
 
-def own_conditions(
-    config: TurnLevelConfig,
-) -> tuple[dict[str, tuple[Row[TurnLevelSettings], ...]], TurnLevelSettings]:
+def own_conditions(config: TurnLevelConfig) -> tuple[dict[str, tuple[Row[TurnLevelSettings], ...]], TurnLevelSettings]:
     """The rows, and the settings that they read."""
     values = {**catalog.TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args, "vec_env": config.env.vec_env}
     values["shardable"] = True  # more processes than one are refused anyway

@@ -380,6 +380,16 @@ def check_file(path: Path, texts: Sequence[Sequence[int]], expected: Sequence[Te
     return kl
 
 
+def begun_file(model: Any, tokenizer: Any, name: str, end_of_turn: str | None = None) -> tuple[GGUFWriter, list[str]]:
+    """A writer that has all of a file but the weights, and notes for the user."""
+    architecture, n_rows = architecture_of(model), model.get_input_embeddings().num_embeddings
+    writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
+    writer.add_name(name)
+    architecture.add_metadata(writer, model.config)
+    writer.add_vocab_size(n_rows)
+    return writer, add_vocabulary(writer, tokenizer, n_rows, end_of_turn)
+
+
 def write_weights(writer: GGUFWriter, path: Path, weights: Iterable[tuple[str, Tensor]], dtype: str) -> None:
     """Write weights after what a writer already has; an `OSError` if they do not fit on the disk."""
     writer.add_file_type(LlamaFileType["ALL_F32" if dtype == "f32" else f"MOSTLY_{dtype.upper()}"])
@@ -440,19 +450,13 @@ def export_gguf(
     model = load_model(AutoModelForCausalLM, str(folder), "language model", _HINT, with_values=True, dtype="auto")
     tokenizer = load_pretrained(AutoTokenizer, str(folder), "tokenizer", _HINT)
     provenance = read_provenance(run)
-    architecture = architecture_of(model)
     dtype = dtype or {torch.float16: "f16", torch.bfloat16: "bf16"}.get(model.dtype, "f32")
-    writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
-    writer.add_name(run.resolve().name)
-    architecture.add_metadata(writer, model.config)
-    n_rows = model.get_input_embeddings().num_embeddings
-    writer.add_vocab_size(n_rows)
-    notes = add_vocabulary(writer, tokenizer, n_rows, provenance.get("turn_marker"))
+    writer, notes = begun_file(model, tokenizer, run.resolve().name, provenance.get("turn_marker"))
     texts = token_ids(tokenizer)
     with naming_errors(output, "; free up space or choose another --output"):
         output.parent.mkdir(parents=True, exist_ok=True)
         with replaced(output, ".tmp.gguf") as temporary:
-            write_weights(writer, temporary, stored_weights(model, architecture), dtype)
+            write_weights(writer, temporary, stored_weights(model, architecture_of(model)), dtype)
             expected, n_weights = log_probs(model.float().eval(), texts), model.num_parameters()
             del model  # the file's model takes as much memory again
             kl = check_file(temporary, texts, expected, dtype)

@@ -340,9 +340,6 @@ def _learning_rate(config: TextConfig) -> float:
 
 
 STATE_FILE = "improve.json"
-"""Compares two models: takes the config of the evaluations, the folders of both models, the arguments of the datapool
-of corrections (``None`` if there are none), and the run folder to write.
-"""
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,6 @@ def validate_reward(args: Namespace) -> None:
 )
 def validate_partner(args: Namespace) -> None:
     from rl4dialog.core.config import text_config
-    from rl4dialog.core.errors import ConfigError
     from rl4dialog.features.inspection.partner_validation import print_findings, validate_partners, write_findings
     from rl4dialog.inference.offline_evaluation import check_is_new, evaluation_folder, make_folder
 

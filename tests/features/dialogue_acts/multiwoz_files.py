@@ -55,11 +55,7 @@ DATABASE = {
             **{"trainID": "TR0001", "departure": "cambridge", "destination": "ely", "day": day},
             **{"leaveAt": leave, "arriveBy": arrive, "duration": "17 minutes", "price": "4.40 pounds"},
         }
-        for day, leave, arrive in (
-            ("sunday", "09:50", "10:07"),
-            ("monday", "11:50", "12:07"),
-            ("monday", "9:50", "10:07"),
-        )
+        for day, leave, arrive in TIMES
     ],
     "hospital": [
         {"department": "Oncology", "id": 0, "phone": "01223217216", "address": "hills rd", "postcode": "cb20qq"}

@@ -225,20 +225,6 @@ def test_demonstrations_are_those_of_the_tracker_in_simulation():
     np.testing.assert_array_equal(observed, observations[0])  # rate 0: the same utterance of the same user
 
 
-def test_state_is_restored_in_the_middle_of_a_dialogue():
-    env = make_resumable(functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
-    env.reset(seed=5)
-    rule = env.unwrapped
-    env.step(rule.rule_action())
-    state = env.state_dict()
-    expected = [env.step(rule.rule_action())[0].tolist() for _ in range(2)]
-    other = make_resumable(functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
-    other.reset(seed=0)
-    other.load_state_dict(state)
-    acts = other.unwrapped
-    assert [other.step(acts.rule_action())[0].tolist() for _ in range(2)] == expected
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.integers(0, 2**16 - 1), min_size=9, max_size=9),

@@ -158,24 +158,6 @@ def test_message_that_is_not_understood_stays_in_the_box(address):
     assert tab.value("text") == "blah" and tab.turns() == []
 
 
-def test_what_fails_is_told_on_the_page(address, caplog):
-    tab = Tab(address)
-    AGENTS[-1].fails_with = RuntimeError("no memory <left>")
-    send(tab, "tea?")
-    assert "error: no memory &lt;left&gt;" in tab.status and "a reply or a judgement failed" in caplog.text
-    assert tab.value("text") == "tea?" and tab.turns() == []
-    AGENTS[-1].fails_with = None
-    send(tab, "tea?")
-    assert tab.turns() == ["tea?", "There is tea."] and tab.status == ""
-
-
-def test_each_browser_has_a_dialogue_of_its_own(address):
-    one, other = Tab(address), Tab(address)
-    assert one.key != other.key
-    send(one, "tea?")
-    assert Tab(address, other.key).turns() == [] and not can_end(other)
-
-
 @pytest.mark.parametrize("name", ["send", "goal", "reset", "done"])
 def test_tab_that_shows_an_older_dialogue_changes_nothing(address, name):
     first = Tab(address)

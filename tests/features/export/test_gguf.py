@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gguf import MODEL_ARCH_NAMES, GGUFReader, GGUFWriter, TokenType
+from gguf import GGUFReader, GGUFWriter, TokenType
 from gguf_file import CORPUS, TEMPLATE
 from gguf_models import byte_level, llama3, qwen2, sentencepiece, tiny_model, with_marker
 from tiny import make_tokenizer
@@ -18,6 +18,7 @@ from rl4dialog.features.export.gguf import (
     ARCHITECTURES,
     add_vocabulary,
     architecture_of,
+    begun_file,
     check_file,
     log_probs,
     stored_weights,
@@ -170,12 +171,8 @@ def test_other_models_are_refused(name, changes, message):
 
 
 def check(path, model, tokenizer, dtype="f32", architecture=None, written=None):
-    architecture = architecture or architecture_of(model)
-    writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
-    writer.add_name("tiny")
-    architecture.add_metadata(writer, model.config)
-    add_vocabulary(writer, written or tokenizer, model.config.vocab_size, None)
-    write_weights(writer, path, stored_weights(model, architecture), dtype)
+    writer, _ = begun_file(model, written or tokenizer, "tiny")
+    write_weights(writer, path, stored_weights(model, architecture or architecture_of(model)), dtype)
     texts = token_ids(tokenizer)
     return check_file(path, texts, log_probs(model, texts), dtype)
 

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from gguf import MODEL_ARCH_NAMES, GGUFWriter
 from gguf_models import byte_level, llama3, qwen2, sentencepiece, tiny_model, with_marker
 
 from rl4dialog.features.export.gguf import (
     ARCHITECTURES,
     TEXTS,
-    add_vocabulary,
     architecture_of,
+    begun_file,
     stored_weights,
     write_weights,
 )
@@ -28,12 +27,8 @@ N_TOKENS = 50
 
 def in_llama_cpp(path, model, tokenizer):
     """Write a model, and load it with llama.cpp; its cache is float32, as that of transformers."""
-    architecture = architecture_of(model)
-    writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
-    writer.add_name("tiny")
-    architecture.add_metadata(writer, model.config)
-    add_vocabulary(writer, tokenizer, model.config.vocab_size, None)
-    write_weights(writer, path, stored_weights(model, architecture), "f32")
+    writer, _ = begun_file(model, tokenizer, "tiny")
+    write_weights(writer, path, stored_weights(model, architecture_of(model)), "f32")
     return llama_cpp.Llama(str(path), n_ctx=128, n_threads=1, type_k=0, type_v=0, verbose=False)
 
 

@@ -22,7 +22,6 @@ from rl4dialog.features.feedback.models import (
     build_reward_ensemble,
     build_reward_model,
     calibration_error,
-    comparison_losses,
     comparison_metrics,
     encode_judged,
     pad_judged,
@@ -191,11 +190,6 @@ def test_a_replaced_head_is_named(n_labels, tmp_path, caplog):
 
 def sigmoid(x):
     return 1 / (1 + math.exp(-x))
-
-
-def test_comparison_is_the_log_likelihood_of_bradley_and_terry():
-    found = comparison_losses(torch.tensor([1.0, 0.0]), torch.tensor([-0.5, 0.0]), 0.1)
-    assert found.tolist() == pytest.approx([-math.log(sigmoid(1.5)) + 0.1 * 0.25, math.log(2)])
 
 
 def test_rating_is_a_squared_error_or_a_cross_entropy():

@@ -113,12 +113,7 @@ def test_ten_turns_are_too_few():
 def test_contradictions_are_what_nobody_said():
     goal, values = goal_of(0)
     known = [UserSide(["hi"], [""], *goal_of(i)) for i in range(20)]
-    said = {
-        f"i am {values[0]}": 0.0,
-        "at 11 pm": 1.0,
-        "to the zoo , or the castle , or the harbour": 1.0,
-        "yes": 0.0,
-    }
+    said = {f"i am {values[0]}": 0.0, "at 11 pm": 1.0, "to the zoo , or the castle , or the harbour": 1.0, "yes": 0.0}
     for text, found in said.items():
         (row,) = [
             row
@@ -129,13 +124,7 @@ def test_contradictions_are_what_nobody_said():
 
 
 def test_calls_and_given_utterances_are_not_the_users():
-    turns = [
-        (PARTNER, "given"),
-        (AGENT, "Where ?"),
-        (PARTNER, "home"),
-        (AGENT, "call ride to=home"),
-        (TOOL, "booked"),
-    ]
+    turns = [(PARTNER, "given"), (AGENT, "Where ?"), (PARTNER, "home"), (AGENT, "call ride to=home"), (TOOL, "booked")]
     turns += [(AGENT, "It is booked ."), (PARTNER, "bye")]
     info = {"partner_persona": "You want to go to Zoo at 3 pm.", "user": 7}
     dialogue = Dialogue(0, tuple(Turn(text, speaker) for speaker, text in turns), meta_data=info, n_given=1)

@@ -69,11 +69,7 @@ def test_values_of_all_replies_are_shown_on_demand(tmp_path):
     ("config", "is_trained", "expected"),
     [
         ("table_booking/llama_ppo", True, "trained with ppo on the datapool table_booking, .* You are a guest who "),
-        (
-            "small_talk/gpt2_ppo",
-            True,
-            "trained with ppo on .* small_talk, for the reward intent_accuracy\\.",
-        ),
+        ("small_talk/gpt2_ppo", True, "trained with ppo on .* small_talk, for the reward intent_accuracy\\."),
         ("small_talk/gpt2_ppo", False, "You talk to builtin/tiny-gpt2\\."),
         (
             {"prompt": "Customer", "references": "Agent"},

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import fake_vllm
 import pytest
 import torch
+from policies_for_vllm import N_PROMPT, N_REPLY, TOKENIZER, policy_without_backend, prompts, shake
 from rows import evaluated
 from runs import make_config
 from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import WORDS, make_env, make_gpt2, make_llama, make_policy, make_tokenizer
+from tiny import WORDS, make_env, make_gpt2, make_llama, make_policy
 
 from rl4dialog.algorithms.on_policy.ppo import A2C, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
@@ -24,9 +25,6 @@ from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building import conditions
 from rl4dialog.training.building.components import check_components
-
-TOKENIZER = make_tokenizer()
-N_PROMPT, N_REPLY = 6, 8
 
 
 @pytest.fixture
@@ -43,29 +41,13 @@ def make_backend(policy, sleep=False, **kwargs):
 
 
 def policy_with(model=None, end_of_turn=None, sleep=False, **kwargs):
-    model = make_gpt2(TOKENIZER) if model is None else model
-    env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
-    policy = make_policy(env, model, end_of_turn, **kwargs)
+    policy = policy_without_backend(model, end_of_turn, **kwargs)
     return policy, make_backend(policy, sleep)
-
-
-def prompts(n):
-    """Prompts of 1 to 6 tokens, padded on the left."""
-    lengths = 1 + torch.arange(n) % N_PROMPT
-    mask = torch.arange(N_PROMPT) >= N_PROMPT - lengths[:, None]
-    ids = torch.randint(3, len(TOKENIZER), (n, N_PROMPT), generator=torch.Generator().manual_seed(0))
-    return {"prompt_ids": ids * mask, "prompt_mask": mask}
 
 
 def same_weights(llm, model):
     own = dict(llm.module.named_parameters())
     return all(torch.equal(own[name], parameter) for name, parameter in model.named_parameters())
-
-
-def shake(policy):
-    with torch.no_grad():
-        for parameter in policy.actor_parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
 
 
 @pytest.mark.parametrize("make_model", [make_gpt2, make_llama])
@@ -258,7 +240,8 @@ def test_shards_get_their_weights_through_main_memory(monkeypatch):
     assert llm.tensor_parallel_size == 2 and same_weights(llm, policy.language_model)
 
 
-def make_algorithm(cls=PPO, sleep=False, **kwargs):
+@pytest.mark.parametrize("cls", [A2C, PPO, TRPO])
+def test_generation_after_learning_has_the_last_weights(llm_class, cls):
     end_of_turn = EndOfTurn(TOKENIZER, [0], f"{WORDS[1]} {WORDS[2]}")
     env = {"vocab_size": len(TOKENIZER), "end_of_turn": end_of_turn}
     sizes = {"batch_size": 10**6} if cls is not A2C else {}
@@ -268,43 +251,16 @@ def make_algorithm(cls=PPO, sleep=False, **kwargs):
         policy_kwargs={
             "model": make_gpt2(TOKENIZER),
             "end_of_turn": end_of_turn,
-            "generation_kwargs": kwargs.pop("generation_kwargs", {"temperature": 1.3}),
+            "generation_kwargs": {"temperature": 1.3},
         },
         kl_controller=FixedKLController(0.1),
         device="cpu",
         seed=0,
-        **{"n_steps": 16, "learning_rate": 1e-2, **sizes, **kwargs},
+        n_steps=16,
+        learning_rate=1e-2,
+        **sizes,
     )
-    return algorithm, make_backend(algorithm.policy, sleep)
-
-
-def collect(algorithm):
-    _, callback = algorithm._setup_learn(10**6)
-    algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
-    return algorithm.logger.name_to_value
-
-
-def test_iteration_of_ppo(llm_class):
-    algorithm, llm = make_algorithm(sleep=True, n_epochs=1)
-    logged = collect(algorithm)
-    assert abs(logged["rollout/kl"]) < 1e-5
-    assert abs(logged["rollout/sampler_kl"]) < 1e-5
-    assert 1 <= logged["rollout/sampler_max_ratio"] < 1 + 1e-4
-    assert "rollout/truncated_mass" not in logged
-    assert "sleep" in llm.calls
-    algorithm.train()
-    assert abs(logged["train/approx_kl"]) < 1e-6 and logged["train/clip_fraction"] == 0
-    assert not same_weights(llm, algorithm.policy.language_model)
-
-    logged = collect(algorithm)
-    assert llm.calls.count("reload_weights") == 2
-    assert abs(logged["rollout/sampler_kl"]) < 1e-5, "it was written with the trained weights"
-    assert abs(logged["rollout/kl"]) > 1e-3
-
-
-@pytest.mark.parametrize("cls", [A2C, TRPO])
-def test_generation_after_learning_has_the_last_weights(llm_class, cls):
-    algorithm, llm = make_algorithm(cls)
+    llm = make_backend(algorithm.policy)
     algorithm.learn(2 * 16 * 4)
     algorithm.policy.generate(prompts(2))
     assert same_weights(llm, algorithm.policy.language_model)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from fake_vllm_server import VLLMServer
 from http_servers import free_port
-from tiny import WORDS, make_env, make_gpt2, make_policy, make_tokenizer
+from policies_for_vllm import N_PROMPT, N_REPLY, TOKENIZER, policy_without_backend, prompts, update
+from tiny import WORDS, make_gpt2
 
 from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.errors import GenerationError
@@ -19,8 +20,6 @@ from rl4dialog.features.vllm.server import VLLMServerBackend
 from rl4dialog.features.vllm.transfer import Sender, described, received
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-TOKENIZER = make_tokenizer()
-N_PROMPT, N_REPLY = 6, 8
 UPDATE = ["/pause?mode=wait", "/start_weight_update", "/update_weights", "/finish_weight_update"]
 UPDATE += ["/reset_prefix_cache", "/resume"]
 
@@ -33,35 +32,15 @@ def server(tmp_path, monkeypatch):
 
 
 def policy_for(server, end_of_turn=None, settings=None, **kwargs):
-    env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
-    policy = make_policy(env, make_gpt2(TOKENIZER), end_of_turn, **kwargs)
-    policy.backend = VLLMServerBackend(
-        policy.language_model,
-        policy.end_of_turn,
-        N_PROMPT + N_REPLY,
-        url=server.url,
-        **(settings or {}),
-    )
+    policy = policy_without_backend(None, end_of_turn, **kwargs)
+    of_vllm = policy.language_model, policy.end_of_turn, N_PROMPT + N_REPLY
+    policy.backend = VLLMServerBackend(*of_vllm, url=server.url, **(settings or {}))
     return policy
-
-
-def prompts(n):
-    """Prompts of 1 to 6 tokens, padded on the left."""
-    mask = torch.arange(N_PROMPT) >= N_PROMPT - (1 + torch.arange(n) % N_PROMPT)[:, None]
-    ids = torch.randint(3, len(TOKENIZER), (n, N_PROMPT), generator=torch.Generator().manual_seed(0))
-    return {"prompt_ids": ids * mask, "prompt_mask": mask}
 
 
 def generate(policy, n=6, seed=0, **kwargs):
     torch.manual_seed(seed)
     return policy.generate(prompts(n), **kwargs)
-
-
-def update(policy):
-    policy.weights_will_change()
-    with torch.no_grad():
-        for parameter in policy.actor_parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
 
 
 def check_is_of(policy, replies):

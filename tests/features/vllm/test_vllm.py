@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 from http_servers import free_port
+from policies_for_vllm import N_PROMPT, N_REPLY, TOKENIZER, policy_without_backend, prompts, shake, update
 from runs import lines, make_config, write_config
-from tiny import make_env, make_gpt2, make_llama, make_policy, make_tokenizer
+from tiny import make_gpt2, make_llama
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
@@ -24,8 +25,6 @@ from rl4dialog.training.assembly import Assembly
 
 pytest.importorskip("vllm", reason="vLLM is tested in an environment of its own: make test-vllm")
 
-TOKENIZER = make_tokenizer()
-N_PROMPT, N_REPLY = 6, 8
 SCRIPT = Path(__file__).parents[3] / "scripts" / "train_text_generation.py"
 # Embedding and output layer with the same weights, or not. vLLM's attention on CPUs needs heads of at least 32 numbers.
 MODELS = {
@@ -35,8 +34,7 @@ MODELS = {
 
 
 def policy_with(model="tied", end_of_turn=None, url=None, n_prompt=N_PROMPT, adapter_folder=None, **kwargs):
-    env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
-    policy = make_policy(env, MODELS[model]() if isinstance(model, str) else model, end_of_turn, **kwargs)
+    policy = policy_without_backend(MODELS[model]() if isinstance(model, str) else model, end_of_turn, **kwargs)
     of_vllm = policy.language_model, policy.end_of_turn, n_prompt + N_REPLY
     server = {"url": url, "adapter_folder": adapter_folder}
     policy.backend = VLLMBackend(*of_vllm, "float32") if url is None else VLLMServerBackend(*of_vllm, **server)
@@ -51,16 +49,11 @@ def serving(model, tokenizer, folder, port=None, n_tokens=N_PROMPT + N_REPLY, fl
     port = port or free_port()
     command = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--dtype", "float32", "--max-model-len", str(n_tokens), "--enforce-eager"]
-    command += ["--no-enable-chunked-prefill"]
-    command += ["--logprobs-mode", "processed_logprobs"]
+    command += ["--no-enable-chunked-prefill", "--logprobs-mode", "processed_logprobs"]
     command += flags or ["--load-format", "dummy", "--weight-transfer-config", '{"backend": "rl4dialog"}']
     with Path(folder, f"server_{time.monotonic_ns()}.log").open("w") as log:
         process = subprocess.Popen(
-            command,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **SERVER},
-            start_new_session=True,
+            command, stdout=log, stderr=log, env={**os.environ, **SERVER}, start_new_session=True
         )
         try:
             yield f"http://127.0.0.1:{port}", process
@@ -99,23 +92,8 @@ def server(request, tmp_path_factory):
         yield request.param, url
 
 
-def prompts(n):
-    """Prompts of 1 to 6 tokens, padded on the left."""
-    mask = torch.arange(N_PROMPT) >= N_PROMPT - (1 + torch.arange(n) % N_PROMPT)[:, None]
-    ids = torch.randint(3, len(TOKENIZER), (n, N_PROMPT), generator=torch.Generator().manual_seed(0))
-    return {"prompt_ids": ids * mask, "prompt_mask": mask}
-
-
 def differences(replies):
     return (replies.sampler_log_probs - replies.log_probs)[replies.response_mask].abs()
-
-
-def update(policy):
-    """An optimizer step that changes all trained weights a lot."""
-    policy.weights_will_change()
-    with torch.no_grad():
-        for parameter in policy.actor_parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
 
 
 KINDS = [{}, {"critic": "shared"}, {"lora": {"r": 2, "lora_alpha": 8}}]
@@ -138,15 +116,13 @@ def check_log_probs(policy, what):
         backend, policy.backend = policy.backend, None
         assert greedy.response_ids.tolist() == policy.generate(prompts(20), do_sample=False).response_ids.tolist()
         policy.backend = backend
-        update(policy)
+        update(policy, 0.05)
 
 
 def test_weights_that_did_not_arrive_stop_the_run():
     policy = policy_with()
     policy.generate(prompts(4))
-    with torch.no_grad():
-        for parameter in policy.actor_parameters():
-            parameter.add_(torch.randn_like(parameter))
+    shake(policy, 1.0)
     with pytest.raises(GenerationError, match=r"differ from the policy's by \d.* nats per token"):
         policy.generate(prompts(50))
 
@@ -217,17 +193,19 @@ def test_what_needs_a_gpu_is_refused():
 
 
 SERVER = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "HF_HUB_OFFLINE": "1"}
-LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+SAMPLING = {"do_sample": True, "top_k": 0}
 GAME = {
     "datapool": {"id": "guess_what", "args": {"n_train": 200, "n_val": 20, "n_test": 20}},
     "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0}}},
-    "env__args": {
-        "max_prompt_length": 64,
-        "max_episode_length": 8,
-        "max_turns": 3,
-        "partner": {"id": "guess_what"},
-    },
+    "env__args": {"max_prompt_length": 64, "max_episode_length": 8, "max_turns": 3, "partner": {"id": "guess_what"}},
 }
+
+
+def training_of(tmp_path, config, n_processes):
+    """The command of a run in ``p/e``."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"] if n_processes == 2 else []
+    command = [sys.executable, *launcher, str(SCRIPT), "--config_path", str(write_config(tmp_path / "c", config))]
+    return [*command, "--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
 
 
 @pytest.mark.parametrize(
@@ -245,18 +223,10 @@ def test_run_samples_from_its_policy_and_ends_cleanly(tmp_path, n_processes, ove
         env__n_envs=4,
         train_evaluation__n_iters=3,
         alg__args__learning_rate=1e-2,
+        alg__policy__args__generation_kwargs=SAMPLING,
         **overrides,
     )
-    config["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "top_k": 0}
-    place = ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
-    command = [
-        sys.executable,
-        *LAUNCHER * (n_processes == 2),
-        str(SCRIPT),
-        "--config_path",
-        str(write_config(tmp_path / "c", config)),
-        *place,
-    ]
+    command = training_of(tmp_path, config, n_processes)
     run = subprocess.run(command, capture_output=True, text=True, timeout=500, env=dict(os.environ))
     assert run.returncode == 0, run.stderr
     assert "Traceback" not in run.stderr and "Error" not in run.stderr, run.stderr
@@ -333,17 +303,15 @@ def test_run_survives_a_server_that_is_killed(tmp_path, n_processes):
         train_evaluation__n_iters=40,
         train_evaluation__eval_every=40,
         alg__args__learning_rate=1e-2,
+        alg__policy__args__generation_kwargs=SAMPLING,
     )
-    config["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "top_k": 0}
     parts = Assembly(parse_config(config, "c.yml"))
     policy_model = make_gpt2(parts.tokenizer, n_embd=64, n_positions=64 + 8)
     policy_model.save_pretrained(tmp_path / "policy")
     config["alg"]["policy"]["args"]["model_name"] = str(tmp_path / "policy")
     model = tmp_path / "model", port, 64 + 8
     logged = tmp_path / "p" / "e" / "rollout_info.jsonl"
-    command = [sys.executable, *LAUNCHER * (n_processes == 2), str(SCRIPT)]
-    command += ["--config_path", str(write_config(tmp_path / "c", config))]
-    command += ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "e"]
+    command = training_of(tmp_path, config, n_processes)
     with serving(policy_model, parts.tokenizer, *model) as (url, first):
         wait_for(lambda: answers(url), first)
         run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))

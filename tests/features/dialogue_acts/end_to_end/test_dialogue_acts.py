@@ -142,18 +142,12 @@ def test_what_does_not_fit_is_refused(run, tmp_path, flags, message, capsys):
     ("changes", "message"),
     [
         ({"alg.id": "dqn", "alg.args": {"learning_starts": 0}, "warm_start": None}, "env.args.action: composite"),
-        (
-            {"alg.policy.id": "causal_lm_actor_critic_policy"},
-            "alg.policy.id: causal_lm_actor_critic_policy cannot be combined with env.id: dialogue_acts; use one of "
-            "mlp_policy",
-        ),
-        ({"alg.kl_div": {"coeff": 0.1}}, "the key 'kl_div' has no meaning with env.id: dialogue_acts"),
         ({"env.args": {"error_rate": 1}}, "env.args.error_rate: input should be less than 1, got 1"),
         ({"task": {"id": "camrest"}}, "task.args.path: task 'camrest' needs the argument 'path'"),
         ({"task": {"id": "camrest", "args": {"path": "/nowhere"}}}, "the file CamRestDB.json"),
         ({"task": None}, "the key 'task' is missing, which env.id: dialogue_acts needs (known: camrest"),
     ],
-    ids=["dqn", "language model", "kl_div", "error rate", "path", "files", "task"],
+    ids=["dqn", "error rate", "path", "files", "task"],
 )
 def test_config_that_does_not_fit_is_refused(tmp_path, changes, message, refused):
     refused(train(tmp_path, changed(CONFIG, changes)), message)

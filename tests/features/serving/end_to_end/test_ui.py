@@ -3,6 +3,7 @@
 import argparse
 import json
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -291,7 +292,8 @@ def test_pairs_are_judged_by_keys_and_a_correction_outlives_the_server(opened, t
     tab.wait_for(lambda: tab.turns(0) == ["hello 2", "a"], "the pair again")
     tab.edit(0, "and {c}", "The correction was appended")
     assert not tab.one("#unsaved").text
-    process.kill()
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0 and "Traceback" not in process.errors
     assert [each.chosen for each in read_feedback(feedback)] == [1, 0, None]
 
 
