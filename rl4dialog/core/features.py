@@ -15,7 +15,7 @@ import importlib.util
 import logging
 import pkgutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +27,7 @@ from rl4dialog.core.yaml_loader import packaged_yaml
 _logger = logging.getLogger(__name__)
 _OURS = "rl4dialog.features"
 ENTRY_POINT_GROUP = "rl4dialog.plugins"
-ATTRIBUTE = "FEATURE"
+_ATTRIBUTE = "FEATURE"
 """Name of a feature in its package; other plugins are imported when a config is read."""
 
 
@@ -75,14 +75,21 @@ def features() -> dict[str, Feature]:
     """Features of the toolkit and those of installed plugins, by name; one that cannot be loaded is only a warning."""
     paths = importlib.import_module(_OURS).__path__
     names = sorted(each.name for each in pkgutil.iter_modules(paths))
-    found = {name: getattr(importlib.import_module(f"{_OURS}.{name}"), ATTRIBUTE) for name in names}
+    ours = {name: getattr(importlib.import_module(f"{_OURS}.{name}"), _ATTRIBUTE) for name in names}
+    return {**ours, **dict(loaded_plugins(are_features=True))}
+
+
+def loaded_plugins(are_features: bool) -> Iterator[tuple[str, Any]]:
+    """Names and objects of installed plugins that are features, or of the others, which are imported by this.
+
+    A failure is only a warning, because the run may not need the plugin.
+    """
     for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         try:
-            if entry_point.attr == ATTRIBUTE:
-                found[entry_point.name] = entry_point.load()
+            if (entry_point.attr == _ATTRIBUTE) == are_features:
+                yield entry_point.name, entry_point.load()
         except Exception as error:
             _logger.warning("plugin %s could not be loaded: %s: %s", entry_point.name, type(error).__name__, error)
-    return found
 
 
 def merged(*tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

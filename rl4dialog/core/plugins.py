@@ -5,18 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import logging
 import sys
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 
 import cloudpickle
 
 from rl4dialog.core.errors import ConfigError, raised
-from rl4dialog.core.features import ATTRIBUTE, ENTRY_POINT_GROUP
+from rl4dialog.core.features import loaded_plugins
 
-_logger = logging.getLogger(__name__)
 # Packages whose users find the names of this one on a page of docs/coming_from.
 _PAGES = {name: name for name in ("convlab2", "convogym", "openrl", "rl4lms")} | {"convlab": "convlab2"}
 
@@ -44,16 +41,8 @@ def absolute_import(name: str, base_dir: Path) -> str:
 
 
 def load_entry_points() -> None:
-    """Import installed plugins; a failure is only a warning, because the run may not need the plugin.
-
-    Features, which :func:`~rl4dialog.core.features.features` finds, are left out.
-    """
-    for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            if entry_point.attr != ATTRIBUTE:
-                entry_point.load()
-        except Exception as error:
-            _logger.warning("plugin %s could not be loaded: %s: %s", entry_point.name, type(error).__name__, error)
+    """Import installed plugins that are no features, which then register what they have."""
+    dict(loaded_plugins(are_features=False))
 
 
 def _import_file(name: str, base_dir: Path) -> None:

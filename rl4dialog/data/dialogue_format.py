@@ -317,11 +317,14 @@ class DialogueFormat:
             raise DataError(f"format 'chat_template' needs a tokenizer with a chat template; {cure}")
 
     @property
+    def _chat(self) -> ChatMarkup | None:
+        """Markup of the chat template, if this is the format."""
+        return None if self.render_chat is None or self.name == "eou" else ChatMarkup.of(self.render_chat)
+
+    @property
     def end_of_turn(self) -> str | None:
         """Text that ends a reply in this format; ``None`` if it is the tokenizer's end of sequence."""
-        if self.render_chat is None or self.name != "chat_template":
-            return EOU_TOKEN
-        return ChatMarkup.of(self.render_chat).end
+        return EOU_TOKEN if self._chat is None else self._chat.end
 
     def check(self, samples: Iterable[Sample]) -> None:
         """Check that the samples have prompts of this format, and what a chat template makes of their replies."""
@@ -331,20 +334,18 @@ class DialogueFormat:
                 f"the prompt of sample {plain.id!r} is a plain text, whose turns are not known: the datapool must pass "
                 "on what DialogueFormat.prompt returns"
             )
-        if self.render_chat is not None and self.name == "chat_template":
-            ChatMarkup.of(self.render_chat).check(samples)
+        if self._chat is not None:
+            self._chat.check(samples)
 
     @property
     def key(self) -> dict[str, Any]:
         """What labels depend on besides the texts and their end, for cache keys."""
-        if self.render_chat is None or self.name != "chat_template":
-            return {}
-        return {"reply": [*ChatMarkup.of(self.render_chat).reply]}
+        return {} if self._chat is None else {"reply": [*self._chat.reply]}
 
     @property
     def faults(self) -> list[str]:
         """What `check` found that a chat template does not write as it is learned."""
-        return [] if self.render_chat is None else list(ChatMarkup.of(self.render_chat).faults.values())
+        return [] if self._chat is None else list(self._chat.faults.values())
 
     @property
     def reserved(self) -> tuple[str, ...]:
@@ -369,8 +370,8 @@ class DialogueFormat:
 
         The replying side's persona is a further first utterance in ``eou``, the system message in ``chat_template``.
         """
-        if self.render_chat is not None and self.name == "chat_template":
-            return self.chat_prompt(chat_messages(context, persona))
+        if self._chat is not None:
+            return self._chat.prompt(chat_messages(context, persona))
         n_left = range(len(context) - 1, -1, -1)  # utterances after each one
         closings = [_ANSWERED if n == 0 or (self.in_conversation and n % 2 == 0) else EOU_TOKEN for n in n_left]
         turns = [PromptTurn(text, closing) for text, closing in zip(context, closings, strict=True)]
@@ -386,17 +387,17 @@ class DialogueFormat:
 
     def chat_prompt(self, messages: Sequence[Message], names: Sequence[str] | None = None) -> Prompt:
         """Format chat messages, which have these names in errors, as a prompt; see `ChatMarkup.prompt`."""
-        assert self.render_chat is not None
-        return ChatMarkup.of(self.render_chat).prompt(messages, names)
+        assert self._chat is not None
+        return self._chat.prompt(messages, names)
 
     def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress, whose prompts have a system message.
 
         A template that writes earlier messages differently once a conversation continues is an error.
         """
-        if self.render_chat is None or self.name != "chat_template":
+        if self._chat is None:
             return Frame.plain(EOU_TOKEN)
-        frame = ChatMarkup.of(self.render_chat).frame(with_system)
+        frame = self._chat.frame(with_system)
         # Also markup that is ordinary text to the tokenizer, such as [INST] or USER:, but not plain words.
         control = "|".join(map(re.escape, self.reserved))
         pieces = re.split(rf"{control}|\s+" if control else r"\s+", f"{frame.to_agent}\n{frame.to_partner}")
@@ -427,16 +428,16 @@ def dialogue_samples(
         replies = range(dialogue_format.context_size or 1, len(texts))
         for index in range(1, len(texts))[:1] if unit == "dialogues" else replies:
             context = dialogue_format.context(texts[:index])
-            meta_data = {**turn_labels(dialogue.turns[index]), "history": context}
+            meta_data = {**_turn_labels(dialogue.turns[index]), "history": context}
             if unit == "dialogues":
                 meta_data["continuation"] = texts[index + 1 :]
-                meta_data["continuation_labels"] = [turn_labels(later) for later in dialogue.turns[index + 1 :]]
+                meta_data["continuation_labels"] = [_turn_labels(later) for later in dialogue.turns[index + 1 :]]
             samples.append(Sample(n_before + index, dialogue_format.prompt(context), [texts[index]], meta_data))
         n_before += len(texts)
     return samples
 
 
-def turn_labels(turn: Turn) -> dict[str, Any]:
+def _turn_labels(turn: Turn) -> dict[str, Any]:
     """Return the labels of an utterance under RL4LMs' names: ``emotion`` and ``intent``."""
     labels = {"emotion": turn.emotion, "intent": turn.act}
     return {name: [label] for name, label in labels.items() if label is not None}

@@ -229,13 +229,12 @@ def split_reader(
     elif held_out_share is None or "train" not in readers:
         raise DataError(f"{source} has no split {split!r} (it has: {', '.join(readers) or 'none'}). {hint}")
     read = readers["train"]
+    drawing = (missing, held_out_share or 0.0, f"held_out/{split_seed}")
     if index_file is None and copies is not None:
-        drawing = (missing, held_out_share or 0.0, f"held_out/{split_seed}", source)
-        n_rows, rows = copies.drawn(split, read(), *drawing)
+        n_rows, rows = copies.drawn(split, read(), *drawing, source)
     else:
         n_rows = sum(1 for _ in read())
-    if index_file is None and copies is None:
-        rows = drawn_rows(n_rows, split, missing, held_out_share or 0.0, f"held_out/{split_seed}")
+        rows = drawn_rows(n_rows, split, *drawing) if index_file is None else rows
     chosen = bytearray(n_rows)
     for row in rows:
         if row >= n_rows or chosen[row]:

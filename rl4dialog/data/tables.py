@@ -196,14 +196,8 @@ def _dialogues(
         if empty := _empty(row, columns, None, blanks=True):
             notes[f"rows without {empty}, left out"] += 1
             continue
-        messages = dialogue_messages(row, dialogue, columns)
-        yield (
-            number if own is None else row[own],
-            messages,
-            True,
-            {name: row[name] for name in columns["meta_data"]},
-            row,
-        )
+        id, meta_data = number if own is None else row[own], {name: row[name] for name in columns["meta_data"]}
+        yield id, dialogue_messages(row, dialogue, columns), True, meta_data, row
 
 
 def columns_of(columns: Columns | None) -> Columns:

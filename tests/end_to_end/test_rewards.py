@@ -77,21 +77,6 @@ def test_normalized_and_clipped_run_logs_what_was_earned(tmp_path):
     assert losses[0] > 1e5 and losses[1] < 10
 
 
-def test_openrl_reward_runs_with_its_penalty_as_kl_control(tmp_path, capsys):
-    config = make_config(
-        tmp_path,
-        **SHORT,
-        reward_fn={"id": "nlp_reward", "args": {"ref_model": "builtin_ref", "synonyms": False}},
-        alg__kl_div={"coeff": 0.2, "target_kl": 0.05},
-    )
-    assert train(tmp_path, config) == 0
-    assert "reward_fn.args.ref_model has no effect" in capsys.readouterr().err
-    info = logged(tmp_path)[0]
-    assert info["rollout/task_reward"] == pytest.approx(
-        0.5 * info["rollout/reward/nlp_reward/intent"] + 0.5 * info["rollout/reward/nlp_reward/meteor"], abs=1e-5
-    )
-
-
 @pytest.mark.parametrize("algorithm", ["ppo", "rloo"])
 def test_judge_behind_an_endpoint_scores_a_run_and_its_key_is_in_no_file(tmp_path, monkeypatch, capfd, algorithm):
     monkeypatch.setenv("JUDGE_KEY", KEY)

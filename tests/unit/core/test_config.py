@@ -148,9 +148,22 @@ def test_every_key_is_described(model):
     assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 
-def test_importing_the_package_imports_no_torch():
-    code = "import sys, rl4dialog, rl4dialog.cli; rl4dialog.RewardFunctionRegistry; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+WITHOUT_TORCH = """
+import importlib, pkgutil, sys
+import rl4dialog.cli, rl4dialog.tasks
+from rl4dialog import PartnerRegistry, RewardFunctionRegistry
+from rl4dialog.scores import diversity, meteor, overlap, rules
+
+for each in pkgutil.walk_packages(rl4dialog.tasks.__path__, "rl4dialog.tasks."):
+    importlib.import_module(each.name)
+for id in ("facts", "http", "openai", "replay", "rules", "scripted"):
+    PartnerRegistry.resolve(id)
+sys.exit("torch" in sys.modules)
+"""
+
+
+def test_package_tasks_partners_and_lexical_metrics_import_no_torch():
+    assert subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=False).returncode == 0
 
 
 EVALUATION, POLICY, ALG = (
@@ -260,6 +273,7 @@ OF_ROLLOUTS = [
         *(({"alg__policy__args__generation_kwargs": kwargs}, expected) for kwargs, expected in OF_ROLLOUTS),
         ({"env__args__context_start_token": 0}, "context_start_token has no effect: a decoder-only model continues"),
         ({"tokenizer__truncation_side": "right"}, "truncation_side: right has no effect: .* .left. is used"),
+        ({"reward_fn": {"id": "nlp_reward", "args": {"ref_model": "x"}}}, "ref_model has no effect: .*target_kl: 0.05"),
         ({"tokenizer__max_length": 7}, "tokenizer.max_length has no effect: env.args.max_prompt_length"),
         ({"tokenizer__padding_side": "right"}, "padding_side has no effect: prompts are padded on the left"),
     ],

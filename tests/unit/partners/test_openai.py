@@ -7,7 +7,7 @@ import re
 import threading
 
 import pytest
-from http_servers import Server, flood
+from http_servers import Server
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError
@@ -105,12 +105,8 @@ FAILURES = {
     "429": (says(None, 429), 3, r"status 429: .*; lower {}concurrency, or increase {}retries"),
     "500": (says(None, 500), 3, r"status 500: 'no, \*\*\*'; {}retries sets"),
     "half a JSON": (raw('{"choices": [{"mess'), 3, r"did not answer with a chat completion: .*; check {}base_url"),
-    "prose": (raw("I am a teapot."), 3, r"did not answer with a chat completion: 'I am a teapot\.'"),
-    "HTML": (raw("<html>Welcome</html>"), 3, r"did not answer with a chat completion: '<html>"),
     "null": (says(None), 3, r"did not answer with a chat completion"),
     "no text": (says(" \n"), 3, r"answered without text; {}max_tokens may be too low"),
-    "endless": (flood, 1, r"answered with more than 4194304 bytes"),
-    "slow": (lambda handler: threading.Event().wait(1), 3, r"failed: no answer within 0\.1 s \({}timeout_s\)"),
 }  # fmt: skip
 
 
@@ -119,15 +115,14 @@ def test_failure_names_the_address_and_the_argument_but_not_the_key(name, monkey
     monkeypatch.setenv("PARTNER_KEY", KEY)
     behave, n_attempts, words = FAILURES[name]
     with Server(behave) as server:
-        partner = make_partner(server, api_key_env="PARTNER_KEY", timeout_s=0.1 if name == "slow" else 20.0)
+        partner = make_partner(server, api_key_env="PARTNER_KEY")
         reply = partner.reply(["hello"])
         assert reply.text is None and reply.failed is not None and KEY not in reply.failed + repr(vars(partner))
         assert reply.failed.startswith(f"{base_url(server)}/chat/completions ")
         words = words.replace("{}", r"env\.args\.partner\.args\.")
         assert re.search(words, reply.failed), reply.failed
         assert reply.failed.endswith(f"({n_attempts} attempt{'s' if n_attempts > 1 else ''})")
-        if name != "slow":  # whose requests may be given up before the server reads them
-            assert len(server.requests) == n_attempts
+        assert len(server.requests) == n_attempts
 
 
 def test_endpoint_that_is_not_there_is_a_failure():
@@ -155,11 +150,3 @@ def test_bad_argument_is_an_error_that_names_it(args, words):
         PartnerRegistry.check("openai", {"base_url": "http://localhost/v1", "model": "m", **args}, "args")
         PartnerRegistry.get("openai", {"base_url": "http://localhost/v1", "model": "m", **args})
     assert "pw" not in str(error.value)
-
-
-@pytest.mark.parametrize("status", [429, 500])
-def test_temporary_failures_are_retried(status):
-    answers = [says("ok"), says(None, status, Retry_After="0")]
-    with Server(lambda handler: answers.pop()(handler)) as server:
-        assert make_partner(server).reply(["a"]) == PartnerReply("ok")
-        assert len(server.requests) == 2 and len(set(server.requests)) == 1

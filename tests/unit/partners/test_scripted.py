@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import pytest
 from feature_rows import rows_of_features
@@ -35,12 +33,6 @@ def test_partners_with_a_task_tell_a_person_in_their_place_what_they_do():
     assert [id for id, partner in with_task.items() if not partner.role] == []
 
 
-@pytest.mark.parametrize("meta_info", [{}, {"partner_replies": "hello"}, {"partner_replies": ["a", 1]}])
-def test_sample_without_lines_is_an_error(meta_info):
-    with pytest.raises(DataError, match=r"'scripted' needs .*meta_data\['partner_replies'\].*set the argument replies"):
-        PartnerRegistry.get("scripted").reset(meta_info, seed=0)
-
-
 A1 = {"references": ["a1"], "labels": {}}
 
 
@@ -68,10 +60,18 @@ def test_labels_follow_the_turn_too():
     assert [partner.reply([]).info["labels"] for _ in range(2)] == [{"intent": [2]}, {"intent": [4]}]
 
 
-@pytest.mark.parametrize("meta_info", [{}, {"continuation": None}, {"continuation": "hello"}])
-def test_sample_without_continuation_is_an_error(meta_info):
-    with pytest.raises(DataError, match=r"'replay' needs .*meta_data\['continuation'\].*args\.samples: dialogues"):
-        PartnerRegistry.get("replay").reset(meta_info, seed=0)
+@pytest.mark.parametrize(
+    ("id", "key", "wrong", "cure"),
+    [
+        ("scripted", "partner_replies", ["hello", ["a", 1]], "set the argument replies"),
+        ("replay", "continuation", [None, "hello"], r"args\.samples: dialogues"),
+        ("facts", "partner_persona", [[], "a dog"], "both_original"),
+    ],
+)
+def test_sample_without_its_texts_is_an_error(id, key, wrong, cure):
+    for meta_info in ({}, *({key: value} for value in wrong)):
+        with pytest.raises(DataError, match=rf"'{id}' needs .*meta_data\['{key}'\].*{cure}"):
+            PartnerRegistry.get(id).reset(meta_info, seed=0)
 
 
 FACTS = ["i have two dogs .", "my favorite music is country .", "i don't like country food .", "i work on cars ."]
@@ -102,12 +102,6 @@ def test_key_and_other_answer_can_be_set():
     assert partner.reply(["cars ?"]) == FACTS[3] and partner.reply(["boats ?"]) == "hm ."
     partner.reset({"persona": ["i own a boat ."]}, seed=0)
     assert partner.reply(["cars ?"]) == "hm ." and partner.reply(["boats ?"]) == "i own a boat ."
-
-
-@pytest.mark.parametrize("meta_info", [{}, {"partner_persona": []}, {"partner_persona": "a dog"}])
-def test_sample_without_facts_is_an_error(meta_info):
-    with pytest.raises(DataError, match=r"'facts' needs .*meta_data\['partner_persona'\].*both_original"):
-        PartnerRegistry.get("facts").reset(meta_info, seed=0)
 
 
 def make_partner(*rules, seed=0, **args):
@@ -238,13 +232,3 @@ def test_secret_is_what_the_partner_knows_from_the_start(id, args, meta_info, se
     told = partner.secret()
     partner.reply(["is it an apple ?"])
     assert told == partner.secret() and (told == secret or (secret is None and len(told.split()) > 6))
-
-
-def test_partners_import_no_torch():
-    ids = ", ".join(repr(id) for id in (*ARGS, "http", "openai"))
-    code = (
-        "import sys; from rl4dialog.catalog import PartnerRegistry\n"
-        f"for id in ({ids}): PartnerRegistry.resolve(id)\n"
-        "assert 'rl4dialog.partners.scripted' in sys.modules and 'torch' not in sys.modules"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
