@@ -16,9 +16,9 @@ from rl4dialog.training.checkpoint import (
     CheckpointStore,
     checkpoint_folders,
     find_run,
+    go_back_to,
     is_done,
     newest_checkpoint,
-    remove_checkpoints_after,
 )
 
 STRAY = ["iteration_000020_backup", "iteration_best", "iteration_000030.old"]
@@ -43,10 +43,11 @@ def test_folders_of_other_names_are_neither_counted_nor_removed(tmp_path, folder
     CheckpointStore(folder, keep_last=1).mark_best(20, "m", 2.0)
     assert list(checkpoint_folders(folder.root)) == [20, 1_000_000]
     folder.path("checkpoints/unfinished_iteration").mkdir()
-    remove_checkpoints_after(folder.root, Checkpoint(tmp_path, {"iteration": 20, "is_unfinished": True}))
+    state = {"iteration": 20, "is_unfinished": True, "log_sizes": {}}
+    go_back_to(Checkpoint(tmp_path, state), folder)
     assert os.listdir(folder.path("checkpoints/unfinished_iteration")) == []
     assert list(checkpoint_folders(folder.root)) == [20]
-    remove_checkpoints_after(folder.root, Checkpoint(tmp_path, {"iteration": 10}))
+    go_back_to(Checkpoint(tmp_path, {"iteration": 10, "log_sizes": {}}), folder)
     assert not folder.path("checkpoints/unfinished_iteration").exists()
     assert sorted(path.name for path in folder.path("checkpoints").glob("iteration_*")) == sorted(STRAY)
 
