@@ -11,6 +11,7 @@ from runs import DENSE_REWARD, SAMPLING, SHORT, lines, make_config, run_folder, 
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from rl4dialog.inference.loading import load_policy
+from rl4dialog.runs.report.pages import write_report
 from rl4dialog.scores import meteor
 from rl4dialog.text.chat_template import START_VARIABLE
 
@@ -56,6 +57,21 @@ def test_trained_model_is_the_model_name_of_the_next_run(plain_run, tmp_path):
     assert train(tmp_path, make_config(tmp_path, **names, **sampling, train_evaluation__n_iters=0)) == 0
     before = lines(run_folder(tmp_path) / "test_split_metrics.jsonl")[0]["metrics"]
     assert before == pytest.approx(lines(plain_run / "test_split_metrics.jsonl")[-1]["metrics"])
+
+
+def test_run_leaves_a_report_that_can_be_written_again(tmp_path):
+    config = make_config(tmp_path, train_evaluation__n_iters=3, reward_fn=DENSE_REWARD)
+    report = trained_run(tmp_path, config) / "report.html"
+    page = report.read_text(encoding="utf-8")
+    for title in ("KL to the reference", "Entropy", "Policy loss", "Value loss", "Time per phase"):
+        assert f"<b>{title}</b>" in page
+    assert "Reward parts" not in page, "the reward has a single one"
+    assert page.count("<article") == 2 * 6, "of the test split and, with a choice of the evaluation, of the val split"
+    assert "lexical/rouge_rouge1" in page.replace("<wbr>", "") and "3 of 3" in page
+    report.unlink()
+    assert write_report(report.parent) == report
+    # The path in the title and all numbers are the same: nothing in it depends on when it was written.
+    assert report.read_text(encoding="utf-8") == page
 
 
 @pytest.mark.parametrize("critic", ["separate", pytest.param("shared", marks=pytest.mark.long)])
