@@ -4,7 +4,7 @@ import os
 
 import pytest
 from run_files import write_json
-from runs import make_config
+from runs import make_config, supervised
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
@@ -99,11 +99,8 @@ def test_complete_run_of_another_config_is_told(tmp_path):
 
 
 def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path):
-    supervised = {
-        "alg": {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
-    }
-    root = complete_run(tmp_path, **supervised)
-    assert is_done(root, config_of(tmp_path, **supervised, train_evaluation__n_iters=3))
+    root = complete_run(tmp_path, alg=supervised())
+    assert is_done(root, config_of(tmp_path, alg=supervised(), train_evaluation__n_iters=3))
 
 
 def test_what_a_process_saved_is_for_as_many_processes(tmp_path):
