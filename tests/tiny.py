@@ -7,8 +7,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
-    BlenderbotConfig,
-    BlenderbotForConditionalGeneration,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -74,15 +72,13 @@ def make_t5(tokenizer, seed=0, n_spare=3, **overrides):
     return T5ForConditionalGeneration(config).eval()
 
 
-def make_bart(
-    tokenizer, seed=0, config_class=BartConfig, model_class=BartForConditionalGeneration, start_id=0, encoder_layers=2
-):
+def make_bart(tokenizer, seed=0):
     """An encoder-decoder with absolute positions, which start from the first column."""
     torch.manual_seed(seed)
-    config = config_class(
+    config = BartConfig(
         vocab_size=len(tokenizer),
         d_model=32,
-        encoder_layers=encoder_layers,
+        encoder_layers=2,
         decoder_layers=2,
         encoder_attention_heads=2,
         decoder_attention_heads=2,
@@ -90,17 +86,12 @@ def make_bart(
         decoder_ffn_dim=48,
         max_position_embeddings=64,
         init_std=0.2,
-        bos_token_id=start_id,
+        bos_token_id=0,
         eos_token_id=0,
         pad_token_id=1,
+        decoder_start_token_id=0,
     )
-    config.decoder_start_token_id = start_id
-    return model_class(config).eval()
-
-
-def make_blenderbot(tokenizer, seed=0):
-    """A dialogue model's architecture, of BART's family."""
-    return make_bart(tokenizer, seed, BlenderbotConfig, BlenderbotForConditionalGeneration, 2, encoder_layers=1)
+    return BartForConditionalGeneration(config).eval()
 
 
 MODELS = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}

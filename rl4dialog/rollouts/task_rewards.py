@@ -44,14 +44,12 @@ class RewardNormalizer:
         replies.task_rewards = replies.scattered(rewards)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for :meth:`load_state_dict`."""
         state: dict[str, Any] = {"n": self._n, "mean": self._mean, "sum_of_squares": self._sum_of_squares}
         if self._n:
             state["bounds"] = list(self._bounds)
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a saved state."""
         self._n, self._mean = int(state["n"]), float(state["mean"])
         self._sum_of_squares = float(state["sum_of_squares"])
         if self._n:

@@ -242,7 +242,6 @@ class ExperimentTrackers:
         self.run_ids = {name: tracker.run_id for name, tracker in self._trackers.items()}
 
     def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:
-        """Log values under an ``iteration`` or ``epoch``."""
         self._send("log", {key: value for key, value in to_plain(values).items() if key != counter}, counter, step)
 
     def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
@@ -256,7 +255,6 @@ class ExperimentTrackers:
             self._send("log_report", report)
 
     def finish(self, failed: bool) -> None:
-        """End all runs."""
         self._send("finish", failed)
         self._trackers = {}
 

@@ -153,10 +153,6 @@ class Tracker:
         """Print the values logged since the last table, if the output ``stdout`` is enabled."""
         self._run_logger.show()
 
-    def log_info(self, message: str) -> None:
-        """Write a line to ``log.txt`` and to the other handlers of the logger ``rl4dialog``."""
-        self._logger.info(message)
-
     def save_auto_model(
         self,
         model: PreTrainedModel,

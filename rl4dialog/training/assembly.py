@@ -86,7 +86,6 @@ class Assembly:
 
     @part
     def texts(self) -> Texts:
-        """Tokenizer, samples and lengths."""
         return Texts(self.tokenizer, self.data, self.lengths)
 
     # -- what scores ----------------------------------------------------------------------------------------------

@@ -171,15 +171,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(path, current_state(state, path.parents[1]))
 
 
-def remove_checkpoints_after(root: Path, checkpoint: Checkpoint) -> None:
-    """Remove later checkpoints, including damaged ones, when a run returns to an earlier one."""
-    for found, path in checkpoint_folders(root).items():
-        if found > checkpoint.iteration:
-            shutil.rmtree(path, ignore_errors=True)
-    if not checkpoint.is_unfinished:
-        shutil.rmtree(root / _UNFINISHED, ignore_errors=True)
-
-
 def _name(iteration: int) -> str:
     return f"{CHECKPOINTS_FOLDER}/iteration_{iteration:06d}"
 
@@ -243,12 +234,14 @@ def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | No
 
 
 def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
-    """Undo everything that the run wrote after a checkpoint."""
+    """Undo everything that the run wrote after a checkpoint, damaged checkpoints included."""
     # Within an iteration, the evaluation after the previous one is already done.
     run_folder.cut_back(checkpoint.state["log_sizes"], checkpoint.iteration + checkpoint.is_unfinished)
-    remove_checkpoints_after(run_folder.root, checkpoint)
-    for left_over in run_folder.path(CHECKPOINTS_FOLDER).glob(".*.tmp"):
-        shutil.rmtree(left_over, ignore_errors=True)
+    later = [path for found, path in checkpoint_folders(run_folder.root).items() if found > checkpoint.iteration]
+    if not checkpoint.is_unfinished:
+        later.append(run_folder.path(_UNFINISHED))
+    for path in (*later, *run_folder.path(CHECKPOINTS_FOLDER).glob(".*.tmp")):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def changes(stored: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ from rl4dialog.functional.distributed import (
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing
-from rl4dialog.rollouts.talk import Reply, Talk, talk_of_one_reply
+from rl4dialog.rollouts.talk import Talk, talk_of_one_reply
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.reading import conversation_record
 from rl4dialog.runs.report.metrics import direction
@@ -158,19 +158,6 @@ def _checked(found: Any, metric: str, n: int) -> MetricResult:
         if each is not None and len(each) != n:
             raise MetricError(f"metric {metric} {right}, not a list of {len(each)} for {key!r}")
     return dict(found)
-
-
-def replies_by_turn(talks: Sequence[Talk]) -> list[list[Talk]]:
-    """Return all first replies, all second ones and so on, each as a conversation of one turn."""
-    heard = [talk for talk in talks if not talk.partner_failed]
-    return [
-        [_reply(talk, talk.replies[turn]) for talk in heard if turn < len(talk.replies)]
-        for turn in range(max((len(talk.replies) for talk in heard), default=0))
-    ]
-
-
-def _reply(talk: Talk, reply: Reply) -> Talk:
-    return Talk(reply_dialogue(talk.dialogue.id, reply.prompt, reply.text, reply.meta_info), [reply])
 
 
 def _by_talk(scores: Sequence[float], talk_of: Sequence[int], n_talks: int) -> list[float]:
@@ -374,8 +361,10 @@ class Evaluator:
 
     def by_turn(self, result: Evaluation, policy: LMActorCriticPolicy, split: str) -> list[dict[str, float]]:
         """``n_replies`` and the metrics of single replies by turn: of all first replies, then of all second ones."""
-        measured = []
-        for replies in replies_by_turn(result.talks):
+        measured, heard = [], [talk for talk in result.talks if not talk.partner_failed]
+        for turn in range(max((len(talk.replies) for talk in heard), default=0)):
+            said = [(talk.dialogue.id, talk.replies[turn]) for talk in heard if turn < len(talk.replies)]
+            replies = [Talk(reply_dialogue(id, each.prompt, each.text, each.meta_info), [each]) for id, each in said]
             scores = compute_metrics(self._of_replies, replies, split, self._model(policy))
             measured.append({"n_replies": len(replies), **_of_all(scores, {})})
         return measured

@@ -47,16 +47,11 @@ def set_random_state(state: dict[str, Any]) -> None:
 @contextmanager
 def random_states_kept() -> Iterator[None]:
     """Restore the random states of Python, numpy and torch (including all GPUs) on exit."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    state = random_state()
     try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
+        yield
     finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-        if mps_state is not None:
-            torch.mps.set_rng_state(mps_state)
+        set_random_state(state)
 
 
 def _text(state: torch.Tensor) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from rl4dialog.training.building.texts import warn_of_cut_prompts
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.processes import check_agreement
+
+_logger = logging.getLogger(__name__)
 
 
 class Trainee(ABC):
@@ -61,7 +64,7 @@ class Trainee(ABC):
             what = f"the samples of datapool {id!r} or their order have changed since the run was started"
             advice = "restore the original files, or start a new run with another --experiment_name"
             raise CheckpointError(f"{what} (split {', '.join(changed)}): {advice}")
-        self._tracker.log_info(f"datapool: {described(data)}")
+        _logger.info("datapool: %s", described(data))
 
     def accept_model(self, hash: str, data: Data, checkpoint: Checkpoint | None, what: str, advice: str) -> None:
         """Check that the initial weights are those with which a run began, and record their hash."""

@@ -9,7 +9,7 @@ import torch
 from feature_rows import rows_of_features
 from http_servers import Server, saying
 from pages import blocks
-from runs import SHORT, complete_run, make_config, run_folder, write_config
+from runs import SHORT, complete_run, make_config, run_folder, supervised, write_config
 
 import rl4dialog
 from rl4dialog import cli
@@ -265,8 +265,7 @@ def test_algorithm_without_critic_or_reward_says_so(run, tmp_path):
     config = make_config(tmp_path, alg__id="rloo", alg__args={"n_generations": 2, "n_steps": 16})
     with pytest.raises(ModelError, match="rloo, has no critic"):
         LoadedPolicy(parse_config(config, "test"), run / "model").values(["a"], ["b"])
-    alg = {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
-    loaded = LoadedPolicy(parse_config({**config, "alg": alg}, "test"), run / "model")
+    loaded = LoadedPolicy(parse_config({**config, "alg": supervised()}, "test"), run / "model")
     assert loaded.turn_marker == "<EOU>", "from the data, where no run says it"
     with pytest.raises(ConfigError, match="has no reward_fn"):
         loaded.scores(["a"], ["b"])

@@ -8,6 +8,7 @@ import torch
 from rows import evaluated
 from tiny import MODELS, make_env, make_policy, make_tokenizer, next_token
 
+from rl4dialog.functional.masks import left_aligned
 from rl4dialog.functional.replies import Replies
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -60,6 +61,14 @@ def test_padding_columns_change_nothing(policy):
     for padded in (batch_of([0, 1, 2], extra_left=4), batch_of([0, 1, 2], extra_right=3)):
         for a, b in zip(plain, everything(policy, padded), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["t5", "bart"])
+def test_side_of_an_encoders_padding_changes_nothing(tokenizer, architecture):
+    policy, left = make_policy(make_env(tokenizer), MODELS[architecture](tokenizer)), batch_of([0, 1, 2])
+    right = Replies(*left_aligned(left.prompt_ids, left.prompt_mask), left.response_ids, left.response_mask)
+    for a, b in zip(everything(policy, left), everything(policy, right), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_one_by_one_equals_batched(policy):

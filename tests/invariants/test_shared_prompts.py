@@ -5,8 +5,6 @@ import torch
 from rows import batch_with_repeats, evaluated
 from tiny import MODELS, policy_of
 
-from rl4dialog.functional.masks import distinct_rows
-
 
 def positions_read(module, batch, policy):
     seen = []
@@ -65,11 +63,3 @@ def test_greedy_replies_to_one_prompt_are_those_that_it_gets_alone(architecture)
         n = int(alone.response_mask.sum())
         assert torch.equal(together.response_ids[row, :n], alone.response_ids[0])
         torch.testing.assert_close(together.log_probs[row, :n], alone.log_probs[0], rtol=1e-4, atol=1e-5)
-
-
-def test_padding_does_not_tell_rows_apart():
-    ids = torch.tensor([[7, 1, 2], [0, 1, 2], [3, 1, 2]])
-    mask = torch.tensor([[False, True, True], [False, True, True], [True, True, True]])
-    first, repeats = distinct_rows(ids, mask)
-    assert first.tolist()[repeats[0]] == 0 and repeats[0] == repeats[1] != repeats[2]
-    assert sorted(first.tolist()) == [0, 2]

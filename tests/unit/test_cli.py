@@ -26,6 +26,12 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"rl4dialog {rl4dialog.__version__}\n"
 
 
+def test_commands_end_with_what_started_them(monkeypatch):
+    calls = []
+    monkeypatch.setattr(cli, "end_with_parent", lambda: calls.append(True))
+    assert main(["list"]) == 0 and calls
+
+
 def test_misspelled_commands_get_a_suggestion(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["trian", "--config_path", "x.yml"])

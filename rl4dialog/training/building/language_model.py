@@ -35,13 +35,11 @@ N_HELD_OUT = 128
 
 
 def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
-    """Build the training and validation examples of a supervised run."""
     val = texts.data.samples("val", config.train_evaluation.max_eval_samples)
     return _examples(config, texts, model_config, val_samples=val, loss_on=config.alg.loss_on)
 
 
 def build_warm_start_examples(config: TextConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
-    """Build the examples of a warm start; see :func:`build_supervised_examples`."""
     assert config.warm_start is not None
     samples, n_samples = texts.data.samples("train"), config.warm_start.max_samples
     if n_samples is not None and n_samples < len(samples):

@@ -34,7 +34,6 @@ def policy_class(config: TextConfig) -> type[LMActorCriticPolicy]:
 
 
 def algorithms(config: PolicyRunConfig) -> Registry:
-    """Registry of the algorithms for this kind of run."""
     return import_object(config.algorithms)  # type: ignore[no-any-return]
 
 

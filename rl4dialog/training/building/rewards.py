@@ -187,7 +187,6 @@ def reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]]
 
 
 def build_metrics(config: TextConfig, toolkit: Mapping[str, Any]) -> list[BaseMetric | DialogueMetric]:
-    """Build the metrics of ``train_evaluation``."""
     build, metrics = reward_builder(toolkit), []
     for i, chosen in enumerate(config.train_evaluation.metrics):
         metric = MetricRegistry.get(chosen.id, chosen.args, **offered(toolkit, chosen.args), build_part=build)

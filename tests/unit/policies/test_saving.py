@@ -91,7 +91,7 @@ def same(found, expected):
 def test_every_saved_form_is_the_trained_policy(name, tied, target, tmp_path):
     settings = settings_for(name, target)
     initial = log_probs(policy_around(make_model(name, tied)))
-    policy = trained(policy_around(make_model(name, tied), lora=settings))
+    policy = trained(policy_around(make_model(name, tied), lora=settings, gradient_checkpointing=True))
     expected = log_probs(policy)
     assert not same(expected, initial)
     assert same(policy.reference_log_probs(replies()), initial)

@@ -2,36 +2,23 @@
 
 import numpy as np
 import pytest
+from collected import make
 from rows import rows_of
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_gpt2, make_tokenizer, n_words_reward, policy_class_of
+from tiny import n_words_reward
 
-from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.catalog import InfoFnRegistry
 from rl4dialog.core.errors import ConfigError, PartnerError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
-from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.rollouts.collector import RolloutCollector, RolloutStats, check_progress, numbers_in
-from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.rollouts.task_rewards import RewardNormalizer, TaskRewards
 from rl4dialog.scores.composite import Linear
 
 
 def collected(collector, parts, n_iterations=1):
     """An algorithm after some rollouts without any training in between."""
-    tokenizer = make_tokenizer()
-    env = make_env(tokenizer, reward_parts=parts)
-    algorithm = PPO(
-        policy_class_of(make_gpt2(tokenizer)),
-        DummyVecEnv([lambda: UtteranceView(env)]),
-        n_steps=24,
-        batch_size=24,
-        policy_kwargs={"model": make_gpt2(tokenizer), "end_of_turn": env.end_of_turn},
-        seed=0,
-        collector=collector,
-        kl_controller=FixedKLController(0.7),
-    )
+    env, sizes = {"reward_parts": parts}, {"n_envs": 1, "n_steps": 24, "batch_size": 24}
+    algorithm = make(env_kwargs=env, kl_coeff=0.7, collector=collector, **sizes)
     # Away from the reference, so that there is a KL to pay for.
     for parameter in algorithm.policy.language_model.parameters():
         parameter.data *= 1.1

@@ -151,15 +151,6 @@ def test_conversation_whose_reward_failed_is_left_out_whole_and_counted():
         roll_out(scripts, n_tokens=5)
 
 
-def test_rewards_that_always_fail_end_the_rollout():
-    failing = [[turns(1, infos={0: ERROR}) for _ in range(100)]]
-    with pytest.raises(RewardError, match=r"each of the first 100 episodes.*the last failure: reward 'x' failed"):
-        roll_out(failing, n_tokens=1, collector=RolloutCollector(mask_failed_rewards=True))
-    one_in_100 = [[turns(1), *failing[0], turns(1)]]
-    rollout = roll_out(one_in_100, n_tokens=2, collector=RolloutCollector(mask_failed_rewards=True))
-    assert rollout.stats is not None and rollout.stats.n_masked == 100
-
-
 def test_steps_show_what_was_done_and_earned():
     rollout = roll_out([[turns(2), turns(1)], [turns(3, 1), turns(1)]], n_tokens=1)
     first, second = rollout.steps

@@ -55,7 +55,7 @@ def test_log_file_has_what_the_toolkit_logs_until_closed(folder):
     logger = logging.getLogger("rl4dialog")
     before = logger.level, list(logger.handlers)
     tracker = Tracker(folder, {}, "p", "r")
-    tracker.log_info("first")
+    logger.info("first")
     logging.getLogger("rl4dialog.data").warning("second")
     logging.getLogger("other").warning("foreign")
     tracker.close()

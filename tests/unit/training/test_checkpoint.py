@@ -4,7 +4,7 @@ import os
 
 import pytest
 from run_files import write_json
-from runs import make_config
+from runs import make_config, supervised
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
@@ -16,9 +16,9 @@ from rl4dialog.training.checkpoint import (
     CheckpointStore,
     checkpoint_folders,
     find_run,
+    go_back_to,
     is_done,
     newest_checkpoint,
-    remove_checkpoints_after,
 )
 
 STRAY = ["iteration_000020_backup", "iteration_best", "iteration_000030.old"]
@@ -43,10 +43,11 @@ def test_folders_of_other_names_are_neither_counted_nor_removed(tmp_path, folder
     CheckpointStore(folder, keep_last=1).mark_best(20, "m", 2.0)
     assert list(checkpoint_folders(folder.root)) == [20, 1_000_000]
     folder.path("checkpoints/unfinished_iteration").mkdir()
-    remove_checkpoints_after(folder.root, Checkpoint(tmp_path, {"iteration": 20, "is_unfinished": True}))
+    state = {"iteration": 20, "is_unfinished": True, "log_sizes": {}}
+    go_back_to(Checkpoint(tmp_path, state), folder)
     assert os.listdir(folder.path("checkpoints/unfinished_iteration")) == []
     assert list(checkpoint_folders(folder.root)) == [20]
-    remove_checkpoints_after(folder.root, Checkpoint(tmp_path, {"iteration": 10}))
+    go_back_to(Checkpoint(tmp_path, {"iteration": 10, "log_sizes": {}}), folder)
     assert not folder.path("checkpoints/unfinished_iteration").exists()
     assert sorted(path.name for path in folder.path("checkpoints").glob("iteration_*")) == sorted(STRAY)
 
@@ -98,11 +99,8 @@ def test_complete_run_of_another_config_is_told(tmp_path):
 
 
 def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path):
-    supervised = {
-        "alg": {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
-    }
-    root = complete_run(tmp_path, **supervised)
-    assert is_done(root, config_of(tmp_path, **supervised, train_evaluation__n_iters=3))
+    root = complete_run(tmp_path, alg=supervised())
+    assert is_done(root, config_of(tmp_path, alg=supervised(), train_evaluation__n_iters=3))
 
 
 def test_what_a_process_saved_is_for_as_many_processes(tmp_path):

@@ -40,11 +40,13 @@ def start(folder, code, exit_code):
 
 CHILD = """#!{python}
 import os, signal, sys, time
+from rl4dialog.training.own_process import end_with_parent
 def end(number, frame):
     open("saved", "w").write(os.environ["COLOUR"])
     sys.exit({code})
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, end)
+end_with_parent()
 print("up", flush=True)
 time.sleep(60)
 """
@@ -70,12 +72,17 @@ def test_exit_code_is_handed_on(capfd):
     assert "evaluate" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_both_end_and_the_command_may_save_first(tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 42), (signal.SIGINT, 42), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_both_end_and_the_command_may_save_first(tmp_path, number, code):
     parent = start(tmp_path, PARENT, 42)
     (os.killpg if number is signal.SIGINT else os.kill)(parent.pid, number)  # a console sends Ctrl-C to all
-    assert parent.wait(timeout=30) == 42
-    assert (tmp_path / "saved").read_text() == "blue"
+    assert parent.wait(timeout=30) == code
+    saved, deadline = tmp_path / "saved", time.monotonic() + 30
+    while not (saved.is_file() and saved.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)  # the child outlives a parent that was killed
+    assert saved.read_text() == "blue"
 
 
 @pytest.mark.parametrize("is_gone", [True, False])

@@ -5,17 +5,14 @@ import shutil
 
 import pytest
 import torch
+from collected import make
 from runs import DENSE_REWARD, complete_run, make_config, run_folder, train
 from safetensors.torch import load_file
-from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
-from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.core.features import Feature
 from rl4dialog.core.files import write_manifest
-from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.training import assembly, policy_trainee
 from rl4dialog.training.callbacks.base import FeatureCallback
 from rl4dialog.training.checkpoint import Checkpoint
@@ -120,17 +117,7 @@ def test_dry_run_names_the_initial_critic(folder, capsys):
 
 
 def make_algorithm():
-    tokenizer = make_tokenizer()
-    env, model = make_env(tokenizer), make_gpt2(tokenizer)
-    built = PPO(
-        policy_class_of(model),
-        DummyVecEnv([lambda: UtteranceView(env)]),
-        n_steps=16,
-        batch_size=16,
-        policy_kwargs={"model": model, "end_of_turn": env.end_of_turn},
-        device="cpu",
-        seed=0,
-    )
+    built = make(batch_size=16)
     built._setup_learn(16)
     return built
 

@@ -515,9 +515,11 @@ def test_rising_held_out_loss_is_memorising(losses, words):
     assert found is None if words is None else re.search(words, str(found))
 
 
-def test_diverged_training_says_so(tokenizer):
+def test_diverged_training_says_so_and_changes_no_mode(tokenizer):
+    model = make_model(tokenizer)
     with pytest.raises(ConfigError, match=r"diverged.*lower learning_rate"):
-        train(make_model(tokenizer), tokenizer, weight_decay=1e9, learning_rate=1.0, num_train_epochs=9)
+        train(model, tokenizer, weight_decay=1e9, learning_rate=1.0, num_train_epochs=9)
+    assert model.config.use_cache is True and not model.training
 
 
 @pytest.mark.parametrize(

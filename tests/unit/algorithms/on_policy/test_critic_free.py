@@ -1,32 +1,20 @@
 """REINFORCE's baselines, and arguments of RLOO and GRPO, which a constructor checks as a config does."""
 
 import json
+from functools import partial
 
 import collected
 import numpy as np
 import pytest
 from grouped import make_group_algorithm
 from rows import rows_of
-from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
+from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO, Reinforce
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.advantages import RewardMeans
 
-
-def make(algorithm, n_envs=4, **kwargs):
-    tokenizer = make_tokenizer()
-    model = make_gpt2(tokenizer)
-    trained = algorithm(
-        policy_class_of(model),
-        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * n_envs),
-        policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn, "critic": "none"},
-        device="cpu",
-        **kwargs,
-    )
-    return trained
+make = partial(collected.make, critic="none", n_envs=4)
 
 
 def test_defaults_are_those_of_the_papers():

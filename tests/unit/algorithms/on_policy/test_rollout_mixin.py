@@ -5,14 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from collected import collected
+from collected import collected, make
 from feature_rows import rows_of_features
 from pydantic import TypeAdapter, ValidationError
 from rows import one_row, rows_of
 from runs import make_config
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
+from tiny import make_gpt2, make_tokenizer
 from two_processes import in_two_processes
 
 from rl4dialog.algorithms.on_policy import rollout_mixin
@@ -23,7 +22,6 @@ from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.algorithms.schedules import as_schedule
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.distributed import process_index
 from rl4dialog.rollouts.kl_controllers import KLController
 from rl4dialog.training.building.components import check_components
@@ -54,17 +52,9 @@ class Recorder(KLController):
 
 
 def make_ppo(controller=None, algorithm=PPO, n_envs=2, model_seed=0, **kwargs):
-    tokenizer = make_tokenizer()
-    model = make_gpt2(tokenizer, model_seed)
-    return algorithm(
-        policy_class_of(model),
-        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * n_envs),
-        n_steps=16,
-        batch_size=16,
-        policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn},
-        kl_controller=controller,
-        **{"device": "cpu", "learning_rate": 1e-2, **kwargs},
-    )
+    model = make_gpt2(make_tokenizer(), model_seed)
+    settings = {"batch_size": 16, "learning_rate": 1e-2, "seed": None, **kwargs}
+    return make(algorithm, n_envs=n_envs, model=model, kl_controller=controller, **settings)
 
 
 def test_kl_controller_is_told_the_kl_per_token_after_its_price_was_charged():

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 from conversations import built
-from runs import keep_registries, make_config
+from runs import keep_registries, make_config, supervised
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import parse_config
@@ -171,8 +171,7 @@ def test_replies_from_elsewhere_can_be_learned_without_rollouts(tmp_path):
     form = built("chatml", "byte_level")
     prompt = form.dialogue.prompt(SAID)
     replayed, single = Sample("a", prompt, ["x"], {"continuation": ["well"]}), Sample("b", prompt, ["x"])
-    alg = {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
-    made = make_config(tmp_path, env__args__partner={"id": "replay"}, alg=alg)
+    made = make_config(tmp_path, env__args__partner={"id": "replay"}, alg=supervised())
     del made["train_evaluation"]["n_iters"]
     texts = texts_of([replayed], form.tokenizer, form.dialogue)
     texts.data.pools["train"] = TextGenPool([replayed, single])

@@ -8,7 +8,7 @@ import torch
 from conversations import TEMPLATES, make_backend, make_format
 from feature_rows import rows_of_features
 from pages import ROOT
-from runs import make_config, run_folder, train
+from runs import make_config, run_folder, supervised, train
 from tiny import make_bart, make_gpt2, make_llama, make_t5, make_tokenizer
 from transformers import GenerationConfig
 
@@ -88,13 +88,8 @@ def make_supervised(tmp_path, max_length):
     config = make_config(tmp_path)
     del config["env"]
     config["tokenizer"]["max_length"] = max_length
-    config["alg"] = {
-        "id": "supervised",
-        "model_type": "causal",
-        "model_name": "builtin/tiny-gpt2",
-        "training_args": {"max_steps": 1, "per_device_train_batch_size": 8},
-        "generation_kwargs": {"do_sample": False, "max_new_tokens": 2},
-    }
+    config["alg"] = supervised(max_steps=1, per_device_train_batch_size=8)
+    config["alg"]["generation_kwargs"] = {"do_sample": False, "max_new_tokens": 2}
     return config
 
 
