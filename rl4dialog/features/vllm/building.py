@@ -12,18 +12,8 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.settings import Row, Settings
 
-
-class VLLMSettings(Settings):
-    """What conditions of these runs read."""
-
-    is_causal: bool
-    adapter_folder: str
-    ahead: bool
-    has_lora: bool
-
-
 # fmt: off
-CONDITIONS: dict[str, tuple[Row[VLLMSettings], ...]] = {
+CONDITIONS: dict[str, tuple[Row, ...]] = {
     "error": (
         (lambda s: s.ahead and not s.is_corrected,
          "generation.ahead: the first replies of a rollout are of the weights before the update; set "
@@ -52,14 +42,14 @@ CONDITIONS: dict[str, tuple[Row[VLLMSettings], ...]] = {
 # fmt: on
 
 
-def own_conditions(config: TextConfig) -> tuple[dict[str, tuple[Row[VLLMSettings], ...]], VLLMSettings]:
+def own_conditions(config: TextConfig) -> tuple[dict[str, tuple[Row, ...]], Settings]:
     """The rows, and the settings that they read."""
     policy, generation = policy_class(config), config.generation
     values = {"is_causal": issubclass(policy, CausalLMActorCriticPolicy) and not policy.maskable}
     if isinstance(config, OnPolicyConfig):
         values |= {"adapter_folder": generation.adapter_folder, "ahead": generation.ahead}
         values["has_lora"] = config.lora is not None
-    return CONDITIONS, VLLMSettings(values)
+    return CONDITIONS, Settings(values)
 
 
 def check_settings_of_run(config: TextConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any
 
 
 class Settings:
@@ -17,9 +17,9 @@ class Settings:
     def __init__(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
         vars(self).update({name: value for name, value in values.items() if value is not None})
 
-    def over(self, other: Mapping[str, Any]) -> Self:
-        """Of the same class, with other values where it has none."""
-        return type(self)({**other, **vars(self)})
+    def over(self, other: Mapping[str, Any]) -> Settings:
+        """With other values where it has none."""
+        return Settings({**other, **vars(self)})
 
     def __getattr__(self, name: str) -> Any:
         raise _Unset(name)
@@ -29,11 +29,10 @@ class _Unset(AttributeError):
     """A condition reads what a run does not have."""
 
 
-S = TypeVar("S", bound=Settings)
-Row = tuple[Callable[[S], object], str]
+Row = tuple[Callable[[Settings], object], str]
 
 
-def rows_met(rows: Iterable[Row[S]], settings: S) -> Iterator[str]:
+def rows_met(rows: Iterable[Row], settings: Settings) -> Iterator[str]:
     """Messages, filled in, of the rows whose condition holds."""
     for holds, message in rows:
         with suppress(_Unset):
