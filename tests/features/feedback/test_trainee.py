@@ -13,7 +13,7 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.features.feedback.config import RewardModelConfig
 from rl4dialog.features.feedback.judged_texts import RatedDialogues, judged_texts
 from rl4dialog.features.feedback.models import build_judgements, loss_of
-from rl4dialog.runs.report.pages import write_report_or_warn
+from rl4dialog.runs.report.pages import write_report
 from rl4dialog.scores.reward_models import LearnedRewardMetric, load_reward_model
 
 
@@ -67,7 +67,7 @@ def test_metrics_compare_with_constant_and_length(run):
     }
     same = ("agreement/mse_of_constant", "length/spearman_with_rating")
     assert all(first["metrics"][key] == last["metrics"][key] for key in same)
-    write_report_or_warn(run)
+    write_report(run)
     assert "agreement/spearman" in (run / "report.html").read_text().replace("<wbr>", "")
     (info,) = lines(run / "training_info.jsonl")
     assert (info["n_examples"], info["n_steps"]) == (24, 9)
@@ -127,7 +127,7 @@ def test_metrics_of_preferences_stand_beside_length(feedback_run):
         "length/spearman_with_score",
         "ensemble/std",
     }
-    write_report_or_warn(feedback_run)
+    write_report(feedback_run)
     assert "preference/accuracy" in (feedback_run / "report.html").read_text().replace("<wbr>", "")
 
 
