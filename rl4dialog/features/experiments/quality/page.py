@@ -268,7 +268,7 @@ def _made_by(outcomes: Outcomes) -> str:
         of_machine = f"{machine['cpu']}, {machine['cpu_cores']} cores, {machine['torch_threads']} threads per run"
         commit = made["commit"][:10] + (", with changes" if made["is_modified"] else "")
         counts[commit, versions, ", ".join([of_machine, *made["gpus"]])] += 1
-    return _table(["runs", "commit", "versions", "machine"], [[str(n), *key] for key, n in counts.items()])
+    return _table(["runs", "commit", "versions", "machine"], [[str(n), *key] for key, n in sorted(counts.items())])
 
 
 def plot_worlds(plan: QualityPlan, outcomes: Outcomes, curves_png: Path, dots_png: Path) -> None:
