@@ -15,8 +15,35 @@ _TARGET = (
 )
 
 
+class TurnLevelSettings(Settings):
+    """What conditions of turn-level runs read."""
+
+    vec_env: str
+    n_timesteps: int
+    batch_size: int
+    buffer_size: int
+    learning_starts: int
+    train_freq: int
+    gradient_steps: int
+    tau: float
+    target_update_interval: int
+    chosen_interval: int
+    n_target_updates: int
+    exploration_initial_eps: float
+    exploration_final_eps: float
+    n_turns: int
+    max_turns_of_task: int
+    n_composites: int
+    action: str
+    estimator_warmup_iters: int
+    goals: list[TurnGoal]
+    equal_goals: str
+    empty_goals: list[TurnGoal]
+    wordless_goals: list[TurnGoal]
+
+
 # fmt: off
-CONDITIONS: dict[str, tuple[Row, ...]] = {
+CONDITIONS: dict[str, tuple[Row[TurnLevelSettings], ...]] = {
     "error": (
         (lambda s: s.n_processes > 1,
          "alg.id: {alg_id} learns at turn level, in one process only, not in {n_processes}; set env.n_envs, whose "
@@ -61,7 +88,9 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
 # fmt: on
 
 
-def own_conditions(config: TurnLevelConfig) -> tuple[dict[str, tuple[Row, ...]], Settings]:
+def own_conditions(
+    config: TurnLevelConfig,
+) -> tuple[dict[str, tuple[Row[TurnLevelSettings], ...]], TurnLevelSettings]:
     """The rows, and the settings that they read."""
     values = {**catalog.TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args, "vec_env": config.env.vec_env}
     values["shardable"] = True  # more processes than one are refused anyway
@@ -82,7 +111,7 @@ def own_conditions(config: TurnLevelConfig) -> tuple[dict[str, tuple[Row, ...]],
         values["equal_goals"] = next(equal, None)
         values["empty_goals"] = [goal for goal in goals if goal.words and not goal.content]
         values["wordless_goals"] = [goal for goal in goals if not goal.words]
-    return CONDITIONS, Settings(values)
+    return CONDITIONS, TurnLevelSettings(values)
 
 
 def _are_equal(one: TurnGoal, other: TurnGoal) -> bool:

@@ -9,8 +9,34 @@ from rl4dialog.training.building.policy import algorithm_class, evaluation_kwarg
 from rl4dialog.training.building.settings import Row, Settings
 from rl4dialog.training.building.switching import OF_PPO
 
+
+class OfflineSettings(Settings):
+    """What conditions of offline runs read."""
+
+    given: dict[str, Any]  # arguments of the algorithm in the config
+    batch_size: int
+    target_return: float
+    decimals: int
+    reads_returns: bool
+    learns_v: bool
+    reranked: bool
+    cql_weight: float
+    backup: str
+    imitation: str
+    imitation_beta: float
+    policy_weight: float
+    polyak_rate: float
+    value_min: float
+    value_max: float
+    reward_scale: float
+    fixed_argument: str
+    n_candidates: int
+    is_greedy: bool
+    evaluation_block: str
+
+
 # fmt: off
-CONDITIONS: dict[str, tuple[Row, ...]] = {
+CONDITIONS: dict[str, tuple[Row[OfflineSettings], ...]] = {
     "error": (
         (lambda s: s.fixed_argument,
          "alg.policy.args.{fixed_argument} has no effect with alg.id: {alg_id}; remove it"),
@@ -68,7 +94,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
 # fmt: on
 
 
-def own_conditions(config: OfflineConfig) -> tuple[dict[str, tuple[Row, ...]], Settings]:
+def own_conditions(config: OfflineConfig) -> tuple[dict[str, tuple[Row[OfflineSettings], ...]], OfflineSettings]:
     """The rows, and the settings that they read."""
     algorithm, own = algorithm_class(config), own_policy_args(config)
     policy: Any = policy_class(config)
@@ -82,4 +108,4 @@ def own_conditions(config: OfflineConfig) -> tuple[dict[str, tuple[Row, ...]], S
         values["n_candidates"] = policy.guidance_class.from_settings(own.get("guidance")).n_candidates
     values["evaluation_block"] = config.evaluation_block.where
     values["is_greedy"] = not evaluation_kwargs(config)["do_sample"]
-    return CONDITIONS, Settings(values)
+    return CONDITIONS, OfflineSettings(values)

@@ -12,8 +12,18 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.settings import Row, Settings
 
+
+class VLLMSettings(Settings):
+    """What conditions of these runs read."""
+
+    is_causal: bool
+    adapter_folder: str
+    ahead: bool
+    has_lora: bool
+
+
 # fmt: off
-CONDITIONS: dict[str, tuple[Row, ...]] = {
+CONDITIONS: dict[str, tuple[Row[VLLMSettings], ...]] = {
     "error": (
         (lambda s: s.ahead and not s.is_corrected,
          "generation.ahead: the first replies of a rollout are of the weights before the update; set "
@@ -42,14 +52,14 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
 # fmt: on
 
 
-def own_conditions(config: TextConfig) -> tuple[dict[str, tuple[Row, ...]], Settings]:
+def own_conditions(config: TextConfig) -> tuple[dict[str, tuple[Row[VLLMSettings], ...]], VLLMSettings]:
     """The rows, and the settings that they read."""
     policy, generation = policy_class(config), config.generation
     values = {"is_causal": issubclass(policy, CausalLMActorCriticPolicy) and not policy.maskable}
     if isinstance(config, OnPolicyConfig):
         values |= {"adapter_folder": generation.adapter_folder, "ahead": generation.ahead}
         values["has_lora"] = config.lora is not None
-    return CONDITIONS, Settings(values)
+    return CONDITIONS, VLLMSettings(values)
 
 
 def check_settings_of_run(config: TextConfig) -> None:

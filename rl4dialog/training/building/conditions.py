@@ -37,7 +37,7 @@ _OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_
 # for which the doctor fails; it warns of `warn`. All are notes when a config is loaded, and a `note` is nothing else.
 # A condition reads `Settings`.
 # fmt: off
-CONDITIONS: dict[str, tuple[Row, ...]] = {
+CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
     "error": (
         # -- runs in several processes
         (lambda s: s.n_processes > 1 and not s.data_parallel,
@@ -189,7 +189,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
 }
 
 # Errors of rewards and a partner, whose conditions read what the rewards need, once they are built.
-OF_REWARDS: tuple[Row, ...] = (
+OF_REWARDS: tuple[Row[Settings], ...] = (
     (lambda s: s.takes and not s.has_partner,
      "reward 'partner' pays what a partner's replies carry, but there is no env.args.partner"),
     (lambda s: s.outcomes and not s.has_partner,
@@ -215,7 +215,7 @@ OF_REWARDS: tuple[Row, ...] = (
 def conditions_met(config: RunConfig) -> dict[str, str]:
     """Levels of the conditions that a config with valid arguments meets, by message; the most severe first."""
     rows, own = import_object(config.conditions)(config) if config.conditions else ({}, Settings())
-    tables: list[tuple[Mapping[str, Sequence[Row]], Settings]] = [(CONDITIONS, own), (rows, own)]
+    tables: list[tuple[Mapping[str, Sequence[Row[Any]]], Settings]] = [(CONDITIONS, own), (rows, own)]
     if isinstance(config, TextConfig) and config.generation.chosen.conditions:
         tables.append(import_object(config.generation.chosen.conditions)(config))
     values, found = _values(config), dict[str, str]()
