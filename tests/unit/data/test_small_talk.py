@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 import pytest
 from other_processes import assert_other_processes_make_the_same
 
-from rl4dialog.data.labels import ACTS, EMOTIONS
+from rl4dialog.data.labels import ACTS, COMMISSIVE, DIRECTIVE, EMOTIONS, INFORM, QUESTION
+from rl4dialog.data.small_talk.grammar import TOPICS, plural
 from rl4dialog.data.small_talk.pool import SmallTalk, generate_dialogues
 
 SIZES = {"train": 2000, "val": 250, "test": 250}
@@ -34,6 +35,18 @@ def test_dialogues_have_4_to_12_alternating_turns(dialogues):
     assert all(turn.speaker == i % 2 for d in dialogues["train"] for i, turn in enumerate(d.turns))
 
 
+def test_dialogues_stay_with_their_thing(dialogues):
+    nouns = {topic.name: {form: noun for noun in topic.things for form in (noun, plural(noun))} for topic in TOPICS}
+    n_nameless = 0
+    for dialogue in dialogues["train"]:
+        words = {word for turn in dialogue.turns for word in words_of(turn.text)}
+        named = {noun for form, noun in nouns[dialogue.topic or ""].items() if form in words}
+        # The thing, another one to compare it with, and "after lunch".
+        assert len(named - {"lunch"}) <= 2, dialogue
+        n_nameless += not named
+    assert n_nameless / len(dialogues["train"]) < 0.01
+
+
 def test_every_utterance_is_plain_and_labelled(dialogues):
     for turn in turns_of(dialogues["train"]):
         assert re.fullmatch(r"[a-z][a-z', ]*[a-z][.?!]", turn.text), turn.text
@@ -41,6 +54,30 @@ def test_every_utterance_is_plain_and_labelled(dialogues):
         assert turn.act in ACTS and turn.emotion in EMOTIONS
     for turn in turns_of(dialogues["train"]):
         assert not re.search(r"\ba [aeio]|\ban [^aeiou]", turn.text), turn.text
+
+
+def test_the_act_can_be_told_from_the_words(dialogues):
+    def guess(text):
+        if text.endswith("?"):
+            return QUESTION
+        first = words_of(text)[0]
+        return {"ok": COMMISSIVE, "sure": COMMISSIVE, "sorry": COMMISSIVE, "please": DIRECTIVE, "let's": DIRECTIVE}.get(
+            first, INFORM
+        )
+
+    turns = turns_of(dialogues["test"])
+    assert sum(guess(turn.text) == turn.act for turn in turns) / len(turns) > 0.99
+
+
+def test_most_test_utterances_are_new_but_few_words(dialogues):
+    known = {turn.text for turn in turns_of(dialogues["train"])}
+    for split in ("val", "test"):
+        turns = turns_of(dialogues[split])
+        assert sum(turn.text not in known for turn in turns) / len(turns) > 0.6
+    known = {word for turn in turns_of(dialogues["train"]) for word in words_of(turn.text)}
+    words = [word for turn in turns_of(dialogues["test"]) for word in words_of(turn.text)]
+    assert 700 <= len(known) <= 1200
+    assert sum(word in known for word in words) / len(words) >= 0.98
 
 
 def test_next_act_is_likely_but_not_certain(dialogues):

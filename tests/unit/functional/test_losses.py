@@ -8,6 +8,8 @@ from rl4dialog.functional.losses import (
     ClipRange,
     aggregation_weights,
     clipped_surrogate,
+    clipped_weight_surrogate,
+    sequence_log_ratio,
     value_loss,
 )
 
@@ -50,6 +52,27 @@ def test_value_loss_clips_the_prediction_and_then_has_no_gradient():
     torch.testing.assert_close(value_loss(values, torch.zeros(2), torch.tensor([5.0, 5.0]), 0.5, 5.0), loss)
     assert values.grad[0] == 0
     assert values.grad[1] != 0
+
+
+def test_clipped_weights_keep_the_gradient_of_every_token():
+    log_probs = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
+    ratio = (log_probs - torch.tensor([-1.0, -4.0, -2.0])).exp()
+    loss = clipped_weight_surrogate(ratio, log_probs, torch.tensor([1.0, 2.0, -1.0]), ClipRange(0.2, 0.5))
+    assert loss.tolist() == pytest.approx([1.0, 6.0, -2.4])
+    loss.sum().backward()
+    assert log_probs.grad is not None and log_probs.grad.tolist() == pytest.approx([-1.0, -3.0, 0.8])
+
+
+def test_ratio_of_a_reply_is_its_geometric_mean_with_the_gradient_of_gspo():
+    log_ratio = torch.tensor([0.3, -0.1, 0.5], requires_grad=True)
+    replies = torch.tensor([0, 0, 1])
+    found = sequence_log_ratio(log_ratio, replies).exp()
+    assert found.tolist() == pytest.approx(torch.tensor([0.1, 0.1, 0.5]).exp().tolist())
+    # The mean over a reply of one advantage has the gradient of the whole ratio.
+    (2.0 * found[:2].mean() - found[2]).backward()
+    expected = torch.tensor([0.3, -0.1, 0.5], requires_grad=True)
+    (2.0 * expected[:2].mean().exp() - expected[2].exp()).backward()
+    torch.testing.assert_close(log_ratio.grad, expected.grad)
 
 
 REPLIES, TRAINED = [0, 0, 0, 1, 2, 2], [True, True, True, True, False, False]

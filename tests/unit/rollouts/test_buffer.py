@@ -321,6 +321,21 @@ def test_scales_of_turns_count_each_value_once():
     np.testing.assert_allclose(numbers["advantage_scales"], expected, rtol=1e-5)
 
 
+def test_credit_of_turns_of_one_token_is_that_of_tokens_without_kl():
+    rng = np.random.default_rng(13)
+    rows = [utterance(rng, 1, i // 3, turn=i % 3, last_value=0.7 * (i == 5)) for i in range(6)]
+    found = []
+    for credit in ("token", "turn"):
+        buffer = make_buffer(credit=credit, turn_gamma=0.6, turn_gae_lambda=0.5)
+        for row in rows:
+            buffer.add(row)
+        buffer.compute_rewards(0.0)
+        buffer.compute_returns_and_advantage()
+        found.append([buffer.replies.flat(name) for name in ("advantages", "returns", "advantage_scales")])
+    for of_tokens, of_turns in zip(*found, strict=True):
+        np.testing.assert_allclose(of_tokens, of_turns, rtol=1e-6)
+
+
 SPACE = spaces.Discrete(10)
 
 

@@ -120,6 +120,15 @@ def test_advantages_are_those_of_a_loop_over_ragged_conversations(kind, credit, 
             earlier.setdefault(u, []).append(value)
 
 
+def test_who_goes_on_alone_is_compared_with_nobody():
+    rng = np.random.default_rng(1)
+    talks = conversations(rng)
+    rows = fill(BUFFERS["rloo"](8, SPACE, SPACE, "cpu", credit="turn"), talks)
+    penalties = BETA * (talks[0][3].unmasked_log_probs - talks[0][3].ref_log_probs)[0].numpy()
+    np.testing.assert_allclose(rows[0, 3].advantages, -penalties, rtol=1e-5)
+    assert abs(rows[0, 1].advantages).max() > 0.1
+
+
 @pytest.mark.parametrize("kind", ["batch", "running", "grpo of the batch"])
 def test_two_processes_compare_as_one(kind, tmp_path):
     talks = conversations(np.random.default_rng(3))

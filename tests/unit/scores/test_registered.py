@@ -322,7 +322,8 @@ def english_texts(n):
 
 @pytest.mark.skipif(not meteor._DEBIAN_WORDNET.is_dir(), reason="METEOR needs Debian's wordnet-base")
 @pytest.mark.long
-def test_forked_workers_score_as_one_process_does(args):
+@pytest.mark.parametrize("n_replies", [100, 1000])
+def test_forked_workers_score_as_one_process_does(args, n_replies):
     parts = []
     for id in (*SAME_AS_METRIC, *OTHERS):
         reward = RewardFunctionRegistry.get(id, {} if id == "meteor" else of_reward(id, args))
@@ -331,7 +332,7 @@ def test_forked_workers_score_as_one_process_does(args):
     of_texts = [part for part in parts if not part.name.startswith("missing_eos_penalty")]
     names = [part.name for part in of_texts]
     assert len(names) > 12 and "meteor/meteor" in names
-    shares = [english_texts(200)[i::N_WORKERS] for i in range(N_WORKERS)]
+    shares = [english_texts(n_replies)[i::N_WORKERS] for i in range(N_WORKERS)]
     replies = ["w1", "w2"]
     kwargs = make_env_kwargs(reward_parts=parts, max_turns=3, partner=ScriptedPartner(replies))
     env = BlockVecEnv([lambda: Asked(make_utterance_env(kwargs))] * N_WORKERS, N_WORKERS)

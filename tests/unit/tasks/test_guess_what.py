@@ -1,6 +1,7 @@
 """Twenty questions: things, questions, partner, players and games as data."""
 
 import math
+import pickle
 import random
 import statistics
 from collections import Counter
@@ -85,7 +86,7 @@ def test_sample_without_a_thing_is_an_error(meta_info):
         guess_what.GuessWhatPartner().reset(meta_info, seed=0)
 
 
-N_GAMES = 800
+N_GAMES = 2000
 # Success and turns over 20,000 games.
 MEASURED = {
     guess_what.BlindPlayer: (0.183, 7.34),
@@ -125,6 +126,13 @@ def test_success_and_turns_are_those_measured(kind, games):
     error = 4 * math.sqrt(expected * (1 - expected) * (1 / N_GAMES + 1 / 20000))
     assert success(games[kind]) == pytest.approx(expected, abs=error)
     assert statistics.mean(len(asked(game)) for game in games[kind]) == pytest.approx(turns, abs=0.15)
+
+
+def test_blind_guesses_succeed_as_often_as_computed(games):
+    assert success(games[guess_what.BlindPlayer]) == pytest.approx(1 - (39 / 40) ** 8, abs=0.035)
+    assert {text for game in games[guess_what.BlindPlayer] for text in asked(game)} == {
+        q.text for q in guess_what.GUESSES.values()
+    }
 
 
 @pytest.mark.parametrize("kind", MEASURED)
@@ -217,13 +225,18 @@ def test_continuation_alternates_and_agrees_with_the_partner():
 
 
 def test_players_of_the_pool_play_its_games():
-    pool = guess_what.GuessWhat.prepare("test", n_test=50, max_turns=7)
+    pool = guess_what.GuessWhat.prepare("test", n_test=150, max_turns=7)
     assert list(pool.players) == ["blind", "careless", "data", "consistent", "information_gain"]
-    for new_player in pool.players.values():
+    success, turns = {}, {}
+    for name, new_player in pickle.loads(pickle.dumps(pool.players)).items():
         assert new_player() is not new_player()
         games = [
             play(new_player(), guess_what.GuessWhatPartner(), sample, 7, seed) for seed, (sample, _) in enumerate(pool)
         ]
-        assert max(len(game.said) for game in games) == 14
+        success[name] = sum(game.outcome["success"] for game in games) / len(games)
+        turns[name] = max(len(game.said) for game in games) // 2
         assert all(guess_what.parse(game.said[-2].text).is_guess for game in games)
+    assert min(success, key=lambda name: success[name]) == "blind"
+    assert max(success, key=lambda name: success[name]) == "information_gain"
+    assert set(turns.values()) == {7}
     assert pool.split([0.5])[0].players == pool.players

@@ -39,6 +39,13 @@ def test_last_question_counts_and_otherwise_the_last_sentence(text, name):
     assert (found and found.name) == name
 
 
+def test_goals_of_convogym_have_its_names():
+    asked = "kids", "pets", "marital status", "age and gender", "hobbies", "favorite food"
+    talked = "work", "travel", "movies", "music", "politics"
+    names = {*(f"ask about {each}." for each in asked), *(f"talk about {each}." for each in talked)}
+    assert {goal.name for goal in turn_goals.GOAL_SETS["convogym"]} == names
+
+
 def test_goals_of_a_config():
     own = {"name": "ask about cars .", "questions": ["do you have a car ?"], "words": ["car"]}
     goals = turn_goals.chosen_goals(["pet", "ask about kids.", own, {"name": "be kind"}], "g")

@@ -42,6 +42,22 @@ def test_tokenizer_loads_from_a_folder_and_pads_with_eos_or_refuses(tmp_path):
         build_tokenizer(str(tmp_path), pad_token_as_eos_token=False)
 
 
+@pytest.mark.parametrize(
+    ("max_length", "expected"),
+    [
+        (None, "w0 w1 <EOU> w2 w3 <EOU> w4 w5 <EOU>"),
+        (9, "w0 w1 <EOU> w2 w3 <EOU> w4 w5 <EOU>"),
+        (8, "w2 w3 <EOU> w4 w5 <EOU>"),
+        (5, "w4 w5 <EOU>"),
+        (2, "w5 <EOU>"),
+    ],
+)
+def test_whole_turns_are_dropped_where_their_end_is_known(max_length, expected):
+    tokenizer = make_tokenizer(marker="<EOU>")
+    ids = encode_prompt(tokenizer, "w0 w1 <EOU> w2 w3 <EOU> w4 w5 <EOU>", max_length, end_of_turn="<EOU>")
+    assert tokenizer.decode(ids) == expected
+
+
 def test_begin_of_sequence_is_not_doubled_behind_a_chat_template(tmp_path):
     tokenizer = make_tokenizer()
     tokenizer.bos_token = "<eos>"

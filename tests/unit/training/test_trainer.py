@@ -9,6 +9,7 @@ import torch
 from reward_models import TEXTS
 from rich.console import Console
 from runs import make_config
+from tiny import make_gpt2
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rl4dialog.core.config import kinds, parse_config
@@ -20,7 +21,7 @@ from rl4dialog.policies import graph_sampler
 from rl4dialog.training import memory
 from rl4dialog.training import trainer as module
 from rl4dialog.training.plan import print_plan
-from rl4dialog.training.resumable_trainer import pad_labelled_texts
+from rl4dialog.training.resumable_trainer import pad_labelled_texts, unchanged
 from rl4dialog.training.tiny_bert import train_tokenizer
 from rl4dialog.training.trainee import Trainee
 
@@ -35,6 +36,20 @@ def test_a_config_is_of_one_kind_beside_reinforcement_learning_on_text_which_tak
     configs = [load_yaml(path) for path in (Path(__file__).parents[3] / "task_configs").glob("*/*_*.yml")]
     claimed = [[kind for kind in kinds()[1:] if kind.claims(config)] for config in configs]
     assert max(map(len, claimed)) == 1 and {kind for (kind,) in filter(None, claimed)} == {*kinds()[1:]}
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_unchanged_restores_mode_and_generator_also_after_an_error(tokenizer, training):
+    model = make_gpt2(tokenizer).train(training)
+    state = torch.random.get_rng_state()
+    with pytest.raises(KeyError), unchanged(model):
+        torch.manual_seed(5)
+        model.train(not training)
+        model.config.use_cache = False
+        raise KeyError
+    assert model.training == training
+    assert model.config.use_cache is True
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(("labels", "dtype"), [([0.25, 1.0], torch.float32), ([3, 0], torch.int64)])

@@ -358,6 +358,14 @@ def test_list_without_use_and_use_without_list_are_errors(args, message):
         PartnerRegistry.get("wordle", args)
 
 
+def test_law_of_blind_guesses_is_geometric():
+    lexicon = Lexicon(WORDS)
+    expected = [(7 / 8) ** k / 8 for k in range(T)] + [(7 / 8) ** T]
+    assert law(new("random", lexicon), lexicon, redraw=False) == pytest.approx(expected)
+    first = [1 / 8] + [0] * (T - 1) + [7 / 8]
+    assert law(new("repeat", lexicon), lexicon, redraw=False) == pytest.approx(first)
+
+
 @pytest.mark.parametrize(
     ("name", "words", "expected"),
     [("mixture", 240, -3.829), ("consistent", 240, -2.127), ("mixture", 40, -3.063), ("consistent", 40, -1.485)],
