@@ -165,12 +165,13 @@ class Copies:
         before = SPLITS[: SPLITS.index(split)] if is_kept else ()
         self.outside = {each for other in before for row in found.get(other, ()) for each in prompts[row]}
         n_different, n_all = len({*texts}), len(texts)
-        n_alike = n_different - len(shapes)
         if n_different < n_all:
             kept = "in the same split" if is_kept else "in all splits, because there are too few others"
+            n_alike = n_different - len(shapes)
+            alike = f", and {n_alike:,} more differ only in numbers" if n_alike else ""
             self.report = (
                 f"{n_all - n_different:,} of {n_all:,} rows repeat another prompt or dialogue, but for case, space and "
-                f"punctuation{f', and {n_alike:,} more differ only in numbers' * bool(n_alike)}; copies are {kept}"
+                f"punctuation{alike}; copies are {kept}"
             )
             counts = {name: len({groups[row] for row in found[name]} - {None}) for name in SPLITS if name in found}
             sizes = ", ".join(f"{name} {len(found[name]):,} ({n:,} different)" for name, n in counts.items())

@@ -36,6 +36,11 @@ class Cause(NamedTuple):
     shown: str
     change: str
 
+    @property
+    def title(self) -> str:
+        """Its name at the beginning of a sentence; ``capitalize`` would write Kl."""
+        return self.name[0].upper() + self.name[1:]
+
 
 @dataclass(frozen=True)
 class Evidence:

@@ -112,7 +112,7 @@ def print_summary(
 
 def _print_causes(console: Console, found: Sequence[Cause], has_verdict: bool) -> None:
     for cause in found:
-        console.print(Text(f"{cause.name[0].upper()}{cause.name[1:]}: {cause.shown}.\n  Change first: {cause.change}"))
+        console.print(Text(f"{cause.title}: {cause.shown}.\n  Change first: {cause.change}"))
     if found or has_verdict:
         console.print(f"What {'else ' if found else ''}to look at first: docs/hyperparameters.md")
 

@@ -145,8 +145,8 @@ def read_verdict(run: Path, votes: Votes) -> Verdict:
     """How a trained reward model ranks held-out preferences, but not corrections, which are easy to recognize."""
     read, margins = read_undamaged(run), []
     for split in _HELD_OUT:
-        epochs = read.epochs(split)
-        found = read.predictions(split, epochs[-1]) if epochs else None
+        ends = read.ends(split)
+        found = read.predictions(split, ends[-1]) if ends else None
         if found is None:
             raise RunFolderError(f"the reward model run {run} has no predictions of split {split!r}; train it again")
         rows = zip(found.sample_ids, found.scores.get("margin", [math.nan] * len(found)), strict=True)
