@@ -54,6 +54,7 @@ class Evidence:
     before: NDArray[np.float64]  # rewards on the test split before training
     interval: Interval | None  # of their change
     config: Mapping[str, Any]  # by dotted key
+    warned: str | None = None  # what a warning before training said of the first replies
 
     @property
     def ends(self) -> tuple[float, float, float]:
@@ -89,9 +90,11 @@ class Evidence:
 
 
 def _saturated(seen: Evidence) -> Cause | None:
-    if not seen.best - seen.rewards[0] < OF_SPREAD * seen.spread:
+    is_near = seen.best - seen.rewards[0] < OF_SPREAD * seen.spread
+    if not is_near and seen.warned is None:
         return None
-    shown = f"before training, replies already earned {seen.rewards[0]:.3g} of at most {seen.best:.3g}"
+    earned = f"before training, replies already earned {seen.rewards[0]:.3g} of at most {seen.best:.3g}"
+    shown = earned if is_near else f"before training, {seen.warned}"
     return Cause("saturated reward", shown, "reward_fn: a reward that still differs between replies, or harder prompts")
 
 
@@ -142,6 +145,7 @@ def _noise(seen: Evidence) -> Cause | None:
     return Cause("reward noise", shown, f"alg.args.n_steps: four times {now}")
 
 
+_WARNINGS = ("reward_at_best", "equal_to_references")
 _RATES = ("alg.args.learning_rate", "alg.args.learning_rate.start")
 _ALL: Sequence[Callable[[Evidence], Cause | None]] = (_saturated, _memorised, _out_of_hand, _few_samples, _noise)
 
@@ -164,6 +168,7 @@ def evidence(run: Run, before: Predictions | None, after: Predictions | None) ->
         earned[np.isfinite(earned)],
         changes[trained].interval if trained in changes else None,
         flatten(run.config),
+        next((each["message"] for each in run.warnings if each.get("name") in _WARNINGS), None),
     )
 
 

@@ -39,7 +39,6 @@ from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import CONFIG_FILE
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.policy import is_guided
-from rl4dialog.training.building.rewards import TOTAL
 from rl4dialog.training.callbacks.base import FeatureCallback
 from rl4dialog.training.callbacks.run import ConversationLogCallback, TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
@@ -118,7 +117,7 @@ class PolicyTrainee(TextTrainee):
         found = super().evaluate(split, iteration, reward_must_work)
         if iteration == 0 and split == "val":
             for callback in self._of_features:
-                callback.check_start([each[TOTAL] for each in found.predictions if TOTAL in each])
+                callback.check_start(found.predictions)
         return found
 
     def learn(self, callbacks: Sequence[BaseCallback]) -> None:

@@ -16,6 +16,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.runs.run_folder import ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, RunFolder
+from rl4dialog.training.building.rewards import TOTAL
 from rl4dialog.training.callbacks.base import FeatureCallback
 from rl4dialog.training.policy_trainee import PolicyTrainee
 
@@ -312,6 +313,7 @@ CONSTANT_REWARD_STD = 1e-6
 # Share of replies that earn the highest reward of all, from which on hardly anything is left to learn.
 AT_BEST_SHARE = 0.9
 BEST_ADVICE = "Hardly anything is left to learn: use a reward that still differs between replies, or harder prompts."
+EQUAL_ADVICE = "Reinforcement learning cannot gain if the reward is the similarity to references: use another reward."
 
 # Fraction of minibatches (or groups of replies to one prompt) with constant advantages. It is high for sparse rewards;
 # above this limit, hardly anything is learned.
@@ -424,6 +426,15 @@ def already_best(rewards: Sequence[float]) -> str | None:
     return f"{n_best} of {len(known)} replies already earn the highest reward of all, {best:.4g}"
 
 
+def already_equal(predictions: Sequence[Mapping[str, Any]]) -> str | None:
+    """Describe replies before training most of which equal a reference; METEOR rates equal ones by their lengths."""
+    known = [each for each in predictions if each["ref_text"]]
+    n_equal = sum(f">{each['generated_text'].strip()}<" in each["ref_text"] for each in known)
+    if len(known) < CONSTANT_EPISODES or n_equal < AT_BEST_SHARE * len(known):
+        return None
+    return f"{n_equal} of {len(known)} replies already equal a reference"
+
+
 def _change(history: History, key: str) -> tuple[float, float, float]:
     """Means of the first and the last iterations, and their difference in standard errors."""
     begin, now = history.first(key, PART_ITERATIONS), history.last(key, PART_ITERATIONS)
@@ -516,10 +527,12 @@ class WatchCallback(FeatureCallback):
         self._watcher, self._run_folder = Watcher(facts), run_folder
         self._rollout: dict[str, Any] | None = None  # of the iteration whose training has not finished
 
-    def check_start(self, rewards: Sequence[float]) -> None:
-        """Warn before training if the model already earns about the highest reward."""
-        if message := already_best(rewards):
+    def check_start(self, predictions: Sequence[Mapping[str, Any]]) -> None:
+        """Warn before training if the model already earns about the highest reward, or says what its data says."""
+        if message := already_best([each[TOTAL] for each in predictions if TOTAL in each]):
             self._report(Trouble(0, "reward_at_best", message, BEST_ADVICE))
+        elif message := already_equal(predictions):
+            self._report(Trouble(0, "equal_to_references", message, EQUAL_ADVICE))
 
     @property
     def summary(self) -> str | None:

@@ -56,8 +56,8 @@ class FeatureCallback(IterationCallback):
     It acts when the logged values of an iteration are recorded, before the callbacks of the config.
     """
 
-    def check_start(self, rewards: Sequence[float]) -> None:
-        """Act on the rewards of the val split before training; empty if there are none."""
+    def check_start(self, predictions: Sequence[Mapping[str, Any]]) -> None:
+        """Act on the records of the val split before training; empty in a process that does not make them."""
 
     @property
     def summary(self) -> str | None:

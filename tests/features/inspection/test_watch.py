@@ -13,8 +13,17 @@ from runs import make_config, run_folder, train
 from tqdm import tqdm
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.features.inspection.watch import CHECKS, QUIET_ITERATIONS, RunFacts, WatchCallback, Watcher, already_best
+from rl4dialog.features.inspection.watch import (
+    CHECKS,
+    QUIET_ITERATIONS,
+    RunFacts,
+    WatchCallback,
+    Watcher,
+    already_best,
+    already_equal,
+)
 from rl4dialog.runs.run_folder import WARNINGS_FILE, RunFolder
+from rl4dialog.training.building.rewards import TOTAL
 
 N_ITERATIONS = 40
 FACTS = RunFacts(target_kl=0.1, max_turns=8)
@@ -289,6 +298,26 @@ def test_model_at_the_highest_reward_is_reported_before_training(tmp_path):
 )
 def test_replies_are_at_the_highest_reward_if_hardly_any_could_earn_more(rewards, is_best):
     assert bool(already_best(rewards)) is is_best
+
+
+@pytest.mark.parametrize(("n_equal", "n_other", "is_equal"), [(36, 4, True), (35, 5, False), (31, 0, False)])
+def test_replies_equal_references_if_nine_in_ten_do(n_equal, n_other, is_equal):
+    replies = [" It is on its way. "] * n_equal + ["It is on its"] * n_other
+    references = "<START-1>It was lost.<END-1><START-2>It is on its way.<END-2>"
+    records = [{"generated_text": reply, "ref_text": references} for reply in replies]
+    without = {"generated_text": "", "ref_text": ""}
+    assert bool(already_equal([*records, without])) is is_equal
+
+
+def test_run_warns_of_replies_that_equal_their_references_though_meteor_rates_them_by_length(tmp_path):
+    texts = ["no", "it is here", "we do not know where your parcel is"]
+    records = [
+        {"generated_text": texts[i % 3], "ref_text": f"<START-1>{texts[i % 3]}<END-1>", TOTAL: 1 - 0.5 ** (i % 3 + 1)}
+        for i in range(40)
+    ]
+    WatchCallback(RunFacts(), folder := RunFolder(tmp_path, "p", "e")).check_start(records)
+    (warning,) = folder.read_jsonl(WARNINGS_FILE)
+    assert warning["name"] == "equal_to_references" and warning["message"].startswith("40 of 40 replies")
 
 
 def continued(folder, n_logged):

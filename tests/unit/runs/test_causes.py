@@ -7,6 +7,7 @@ from run_files import prediction, write_json, write_lines, write_run
 from rl4dialog.runs import causes as found_causes
 from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.metrics import before_and_after
+from rl4dialog.runs.run_folder import WARNINGS_FILE
 
 RISING, FLAT = np.linspace(0.3, 0.5, 9), np.array([0.3, 0.33, 0.27, 0.31, 0.29, 0.32, 0.28, 0.3, 0.31])
 ALG = {"args": {"learning_rate": 0.0003, "n_steps": 64, "target_kl": 0.05}, "kl_div": {"target_kl": 0.2}}
@@ -71,6 +72,14 @@ def test_a_cause_is_named_with_what_shows_it_and_one_setting(name, tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_that_improved_has_no_cause(name, tmp_path):
     assert not causes(run_of(tmp_path, **GOOD | CASES[name][0] | {"gain": 0.9, "n_test": 400}))
+
+
+def test_replies_that_equal_references_leave_nothing_to_gain_and_are_no_noise(tmp_path):
+    run = run_of(tmp_path, **GOOD | {"rewards": 0.99 + FLAT / 1000, "spread": 1e-4, "before": 0.99, "gain": 0.0})
+    assert [each.name for each in causes(run)] == ["reward noise"]
+    write_lines(tmp_path / WARNINGS_FILE, [{"name": "equal_to_references", "message": "60 of 62 replies already equal"}])
+    (found,) = causes(read_run(tmp_path))
+    assert (found.name, found.shown) == ("saturated reward", "before training, 60 of 62 replies already equal")
 
 
 def test_few_test_samples_are_a_cause_of_their_own(tmp_path):

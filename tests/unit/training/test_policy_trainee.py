@@ -145,8 +145,8 @@ class Accompanying(FeatureCallback):
         super().__init__()
         self.seen = [type(trainee).__name__, type(folder).__name__]
 
-    def check_start(self, rewards):
-        self.seen.append(len(rewards))
+    def check_start(self, predictions):
+        self.seen.append(len(predictions))
 
     def _act(self):
         self.seen.append((self.iteration, "train/loss" in self.logger.name_to_value))
