@@ -77,9 +77,9 @@ def test_a_run_that_improved_has_no_cause(name, tmp_path):
 def test_replies_that_equal_references_leave_nothing_to_gain_and_are_no_noise(tmp_path):
     run = run_of(tmp_path, **GOOD | {"rewards": 0.99 + FLAT / 1000, "spread": 1e-4, "before": 0.99, "gain": 0.0})
     assert [each.name for each in causes(run)] == ["reward noise"]
-    write_lines(tmp_path / WARNINGS_FILE, [{"name": "equal_to_references", "message": "60 of 62 replies already equal"}])
+    write_lines(tmp_path / WARNINGS_FILE, [{"name": "equal_to_references", "message": "60 of 62 equal"}])
     (found,) = causes(read_run(tmp_path))
-    assert (found.name, found.shown) == ("saturated reward", "before training, 60 of 62 replies already equal")
+    assert (found.name, found.shown) == ("saturated reward", "before training, 60 of 62 equal")
 
 
 def test_few_test_samples_are_a_cause_of_their_own(tmp_path):
