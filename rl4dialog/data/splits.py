@@ -88,8 +88,9 @@ def drawn_groups(
     """Row numbers, ascending, of each split of a table whose rows of one group stay together.
 
     Where all groups have one row, these are the rows of :func:`drawn_rows`. A group for which no held-out split has
-    room is of ``train``, unless a split would be empty. Fewer groups than splits are not kept together. Rows whose
-    group is ``None`` are those that will be left out.
+    room is of ``train``, unless a split would be empty. So is one of more than a quarter of a held-out split, such as "Hello",
+    which would decide alone which model is best, if the others can do without half of their rows. Fewer groups than
+    splits are not kept together. Rows whose group is ``None`` are those that will be left out.
     """
     members: dict[Hashable, list[int]] = {}
     for number, group in enumerate(groups):
@@ -101,7 +102,10 @@ def drawn_groups(
         return {split: drawn_rows(len(groups), split, held_out, share, seed) for split in splits}
     found: dict[str, list[list[int]]] = {split: [] for split in splits}
     room = dict.fromkeys(held_out, size)
-    for part in (parts[number] for number in shuffled(len(parts), seed)):
+    n_small = sum(len(part) for part in parts if len(part) <= size / 4)
+    last = size / 4 if n_small >= 2 * size * len(held_out) else n_rows
+    for number in sorted(shuffled(len(parts), seed), key=lambda number: len(parts[number]) > last):
+        part = parts[number]
         split = next((split for split in held_out if len(part) <= room[split]), "train")
         found[split].append(part)
         if split in room:
