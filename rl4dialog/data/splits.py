@@ -88,9 +88,9 @@ def drawn_groups(
     """Row numbers, ascending, of each split of a table whose rows of one group stay together.
 
     Where all groups have one row, these are the rows of :func:`drawn_rows`. A group for which no held-out split has
-    room is of ``train``, unless a split would be empty. So is one of more than a quarter of a held-out split, such as "Hello",
-    which would decide alone which model is best, if the others can do without half of their rows. Fewer groups than
-    splits are not kept together. Rows whose group is ``None`` are those that will be left out.
+    room is of ``train``, unless a split would be empty. So is a group such as "Hello" of more than a quarter of a
+    held-out split, where it would decide alone which model is best, if half of the other rows fill these splits. Fewer
+    groups than splits are not kept together. Rows whose group is ``None`` are those that will be left out.
     """
     members: dict[Hashable, list[int]] = {}
     for number, group in enumerate(groups):

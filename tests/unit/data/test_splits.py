@@ -120,6 +120,13 @@ def test_groups_are_in_one_split_and_no_split_is_empty(groups):
         assert sorted(itertools.chain(*found.values())) == [*range(len(groups))]
 
 
+@pytest.mark.parametrize(("share", "is_of_train"), [(0.2, True), (0.4, False)])
+def test_a_frequent_group_fills_no_held_out_split_where_others_can(share, is_of_train):
+    groups = ["hello"] * 20 + [*range(91)] * 2
+    of_train = [0 in drawn_groups(groups, ("val", "test"), share, str(seed))["train"] for seed in range(20)]
+    assert all(of_train) is is_of_train
+
+
 def test_copies_differ_in_case_space_and_punctuation():
     assert folded("Where's  my PARCEL?!") == folded("where s my parcel") != folded("where is my parcel")
     assert folded("3 - 4 = ?") != folded("3 + 4 = ?") and folded("?!") != folded("")
