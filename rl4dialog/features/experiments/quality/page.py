@@ -19,7 +19,7 @@ from rl4dialog.features.experiments.quality.outcomes import (
     probability_of_improvement,
     win_rate,
 )
-from rl4dialog.features.experiments.quality.plan import QualityPlan
+from rl4dialog.features.experiments.quality.plan import BEFORE, QualityPlan
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.plots import plain_figure, save_figure
 from rl4dialog.runs.report.metrics import mean_estimate
@@ -166,7 +166,7 @@ def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> list[str]:
     # Without a number, such as tokens of policies that take whole actions, there is no column.
     shown = [column for column in columns if any(row[column] != "n/a" for row in rows.values())]
     if not name:
-        rows = {"before training": _means(plan, [run.before for run in outcomes.done]), **rows}
+        rows = {BEFORE: _means(plan, [run.before for run in outcomes.done]), **rows}
         if references := [run.references for run in outcomes.done if run.references]:
             rows["reference replies"] = _means(plan, references)
     table = _table(["", *shown], [[label, *(row.get(column, "") for column in shown)] for label, row in rows.items()])
@@ -229,22 +229,35 @@ def _starts(outcomes: Outcomes) -> list[str]:
 
 
 def _comparisons(plan: QualityPlan, outcomes: Outcomes) -> str:
-    rows, p_values = [], []
+    tested: dict[tuple[str, str, str], list[float]] = {}
     for name, world in plan.compared_in.items():
         found = outcomes.of_world(name)
         for ours, others in plan.comparisons:
-            if any(name not in (plan.runs[label].worlds or plan.compared_in) for label in (ours, others)):
-                continue
-            differences = paired_differences(found.of(ours), found.of(others), world.metric)
-            estimate = mean_estimate(differences)
-            p_values.append(
-                math.nan if estimate.interval is None else float(stats.ttest_1samp(differences, 0.0).pvalue)
-            )
-            rows.append([name, ours, others, str(len(differences)), _interval(estimate)])
+            if all(
+                label == BEFORE or name in (plan.runs[label].worlds or plan.compared_in) for label in (ours, others)
+            ):
+                pairs = tested.setdefault(("all" if plan.pools_worlds else name, ours, others), [])
+                pairs += _differences(found, ours, others, world.metric)
+    estimates = [*map(mean_estimate, tested.values())]
+    p_values = [
+        math.nan if estimate.interval is None else float(stats.ttest_1samp(pairs, 0.0).pvalue)
+        for estimate, pairs in zip(estimates, tested.values(), strict=True)
+    ]
+    rows = [
+        [*row, str(len(pairs)), _interval(estimate)]
+        for (row, pairs), estimate in zip(tested.items(), estimates, strict=True)
+    ]
     adjusted = holm(p_values)
     cells = [[*row, *map(_p, ps)] for row, ps in zip(rows, zip(p_values, adjusted, strict=True), strict=True)]
     header = ["world", "row", "compared with", "pairs", "difference", "p", "adjusted p"]
     return _OF_COMPARISONS.format(n=len(rows)) + "\n\n" + _table(header, cells)
+
+
+def _differences(outcomes: Outcomes, ours: str, others: str, metric: str) -> list[float]:
+    runs = outcomes.of(ours)
+    if others == BEFORE:
+        return [round(run.after[metric] - run.before[metric], 9) for run in runs]
+    return paired_differences(runs, outcomes.of(others), metric)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

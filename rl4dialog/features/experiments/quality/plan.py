@@ -87,6 +87,10 @@ class WinRate(Block):
     """Metric key of the length that is held equal, such as ``conversation/words``."""
 
 
+BEFORE = "before training"
+"""In comparisons, the runs of the other row at their start."""
+
+
 class CrossPlayPlan(Block):
     """Conversations of agents with partners whom they met in training, and with others."""
 
@@ -136,7 +140,11 @@ class QualityPlan(_WithSeeds):
     reference: str | None = None
     """Row from which the differences of all others are measured. Default: the first one."""
     comparisons: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
-    """Pairs of rows that are tested, fixed before any result is seen: ``[[PPO, RLOO], ...]``."""
+    """Pairs of rows that are tested, fixed before any result is seen: ``[[PPO, RLOO], ...]``.
+
+    The second one may be ``before training``, the runs of the first one at their start."""
+    pools_worlds: bool = False
+    """Whether a comparison has the pairs of all worlds, whose metrics must be the same, instead of those of each."""
     outcomes: str | None = None
     """JSON file with the numbers of every run, for git, relative to the working directory. Runs in it are not repeated.
     Default: ``outcomes.json`` in the output folder, written from the run folders there.
@@ -151,6 +159,10 @@ class QualityPlan(_WithSeeds):
             raise ValueError("runs is missing; it needs at least one row, or cross_play.agents")
         if self.cross_play is not None and self.worlds:
             raise ValueError("cross_play is about agents of one world; remove 'worlds'")
+        if self.pools_worlds and len(metrics := {world.metric for world in self.worlds.values()}) != 1:
+            raise ValueError(
+                f"pools_worlds needs worlds with the same metric, not {', '.join(sorted(metrics)) or 'none'}"
+            )
         agents = [*self.runs, *(self.cross_play.agents if self.cross_play else [])]
         for label, row in self.runs.items():
             where = f"runs.{label}"
@@ -168,7 +180,8 @@ class QualityPlan(_WithSeeds):
             ("reference", [self.reference or agents[0]]),
             *(("comparisons", c) for c in self.comparisons),
         ):
-            _check_names(key, labels, agents if key == "reference" else self.runs)
+            rows = agents if key == "reference" else self.runs
+            _check_names(key, [each for i, each in enumerate(labels) if not i or each != BEFORE], rows)
         return self
 
     @property

@@ -163,6 +163,17 @@ def test_comparisons_are_adjusted_for_all_of_the_plan(ladder):
     assert "b" not in rows and rows["a"][-1] == f"{p:.3f}"[1:], "what the plan does not compare is no comparison"
 
 
+def test_comparisons_can_pool_worlds_and_be_with_the_runs_before_training(ladder):
+    plan, outcomes = ladder
+    pairs = [["PPO", "before training"], ["PPO", "RLOO"]]
+    plan = plan.model_copy(update={"pools_worlds": True, "comparisons": pairs})
+    page = page_of(plan, outcomes)
+    (gained, better) = (line.split(" | ")[1:5] for line in page.split("Comparisons")[1].splitlines() if "PPO" in line)
+    gains = [run.after[KEY] - run.before[KEY] for run in outcomes.of("PPO")]
+    assert len(gains) == 10 and gained == ["PPO", "before training", "10", gained[-1]]
+    assert float(gained[-1].split()[0]) == pytest.approx(sum(gains) / 10, abs=1e-3) and better[2] == "3"
+
+
 def test_equal_differences_are_no_certainty(ladder):
     _, outcomes = ladder
     base = outcomes.of_world("b").of("PPO")
