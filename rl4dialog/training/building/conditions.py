@@ -140,7 +140,8 @@ CONDITIONS: dict[str, tuple[Row[Settings], ...]] = {
         (lambda s: s.patience > (s.n_iters - 1) // s.eval_every,
          "callback 'early_stopping' can never stop the run: its patience is {patience} evaluations; lower patience"),
         (lambda s: s.keep_best and s.eval_every > s.n_iters,
-         "train_evaluation.keep_best has no effect: eval_every is {eval_every} and n_iters {n_iters}; lower the first"),
+         "train_evaluation.keep_best can choose only between the first model and the last one: eval_every is "
+         "{eval_every}, n_iters {n_iters}; lower the first"),
         (lambda s: s.credit == "turn" and s.max_turns == 1,
          "alg.args.credit: turn is for conversations, but env.args.max_turns is 1; raise it, or use credit: token"),
         (lambda s: s.partner_timeout > s.reward_timeout,

@@ -59,7 +59,7 @@ KEEPING = {"alg__policy__args__reference": "ema", "alg__policy__args__reference_
 MET = [
     (TEXT, "refuse", policy(generation_kwargs={"min_length": 11}), "min_length is 11, but replies have at most 10"),
     (TEXT, "warn", {"callbacks": [{"id": "early_stopping", "args": {"metric": "reward"}}]}, "can never stop the run"),
-    (TEXT, "warn", KEEP_BEST, "keep_best has no effect"),
+    (TEXT, "warn", KEEP_BEST, "keep_best can choose only between the first model and the last"),
     (TEXT, "note", {"train_evaluation__eval_every": 3}, "eval_every is 3, more than the 2 iterations"),
     (TEXT, "warn", args(credit="turn"), "credit: turn is for conversations, but env.args.max_turns is 1"),
     (TEXT, "warn", RESET, "reference_every is 2, and the run has only 2 iterations"),
