@@ -102,9 +102,10 @@ def drawn_groups(
         return {split: drawn_rows(len(groups), split, held_out, share, seed) for split in splits}
     found: dict[str, list[list[int]]] = {split: [] for split in splits}
     room = dict.fromkeys(held_out, size)
-    n_small = sum(len(part) for part in parts if len(part) <= size / 4)
-    last = size / 4 if n_small >= 2 * size * len(held_out) else n_rows
-    for number in sorted(shuffled(len(parts), seed), key=lambda number: len(parts[number]) > last):
+    n_rare = sum(len(part) for part in parts if len(part) <= size / 4)
+    limit = size / 4 if n_rare >= 2 * size * len(held_out) else n_rows
+    # Sorting is stable, so that frequent groups come last, and all others in random order.
+    for number in sorted(shuffled(len(parts), seed), key=lambda number: len(parts[number]) > limit):
         part = parts[number]
         split = next((split for split in held_out if len(part) <= room[split]), "train")
         found[split].append(part)

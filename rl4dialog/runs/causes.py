@@ -25,6 +25,8 @@ Where a reply earns 1 or 0, this is the case if at least nine in ten earn 1.
 """
 OVERSHOOT = 2.0
 """KL, as a multiple of its target, from which on it is out of hand."""
+AT_BEST, EQUAL_TO_REFERENCES = "reward_at_best", "equal_to_references"
+"""Warnings before training, after which reinforcement learning can hardly gain."""
 FREE_KL = 1.0
 """KL to the reference from which on it is out of hand where it has no target, in nats per token."""
 
@@ -54,7 +56,7 @@ class Evidence:
     before: NDArray[np.float64]  # rewards on the test split before training
     interval: Interval | None  # of their change
     config: Mapping[str, Any]  # by dotted key
-    warned: str | None = None  # what a warning before training said of the first replies
+    warned: str | None  # what a warning before training said of the first replies
 
     @property
     def ends(self) -> tuple[float, float, float]:
@@ -145,7 +147,6 @@ def _noise(seen: Evidence) -> Cause | None:
     return Cause("reward noise", shown, f"alg.args.n_steps: four times {now}")
 
 
-_WARNINGS = ("reward_at_best", "equal_to_references")
 _RATES = ("alg.args.learning_rate", "alg.args.learning_rate.start")
 _ALL: Sequence[Callable[[Evidence], Cause | None]] = (_saturated, _memorised, _out_of_hand, _few_samples, _noise)
 
@@ -168,7 +169,7 @@ def evidence(run: Run, before: Predictions | None, after: Predictions | None) ->
         earned[np.isfinite(earned)],
         changes[trained].interval if trained in changes else None,
         flatten(run.config),
-        next((each["message"] for each in run.warnings if each.get("name") in _WARNINGS), None),
+        next((each["message"] for each in run.warnings if each.get("name") in (AT_BEST, EQUAL_TO_REFERENCES)), None),
     )
 
 

@@ -116,14 +116,12 @@ def read_predictions(path: Path) -> Predictions | None:
         raise DataError(f"{path} has a conversation that cannot be read: {error}") from error
     logged = [(key, value) for row in rows for key, value in row.items() if key not in _NO_SCORES]
     keys = dict.fromkeys(key for key, value in logged if isinstance(value, (int, float)))
-    texts = [row.get("ref_text", "") for row in rows]
-    references = [[found for _, found in _REFERENCE.findall(text)] or [text] for text in texts]
     return Predictions(
         [str(row.get("sample_id", i)) for i, row in enumerate(rows)],
         [row.get("prompt_text", "") for row in rows],
         [_utterances(row) for row in rows],
         [row.get("generated_text", "") for row in rows],
-        [list(filter(None, found)) for found in references],
+        [references_of(row) for row in rows],
         {key: np.array([number(row.get(key)) for row in rows], float) for key in keys},
         conversations,
         *(
@@ -131,6 +129,12 @@ def read_predictions(path: Path) -> Predictions | None:
             for key in _OF_TURNS
         ),
     )
+
+
+def references_of(record: Mapping[str, Any]) -> list[str]:
+    """The references of a record, which RL4LMs' form joins to one text."""
+    text = record.get("ref_text", "")
+    return list(filter(None, [found for _, found in _REFERENCE.findall(text)] or [text]))
 
 
 def pair(before: Predictions, after: Predictions) -> tuple[Predictions, Predictions]:

@@ -15,6 +15,8 @@ import numpy as np
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from rl4dialog.core.config import OnPolicyConfig
+from rl4dialog.runs.causes import AT_BEST, EQUAL_TO_REFERENCES
+from rl4dialog.runs.reading import references_of
 from rl4dialog.runs.run_folder import ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, RunFolder
 from rl4dialog.training.building.rewards import TOTAL
 from rl4dialog.training.callbacks.base import FeatureCallback
@@ -428,8 +430,8 @@ def already_best(rewards: Sequence[float]) -> str | None:
 
 def already_equal(predictions: Sequence[Mapping[str, Any]]) -> str | None:
     """Describe replies before training most of which equal a reference; METEOR rates equal ones by their lengths."""
-    known = [each for each in predictions if each["ref_text"]]
-    n_equal = sum(f">{each['generated_text'].strip()}<" in each["ref_text"] for each in known)
+    known = [(each["generated_text"], references) for each in predictions if (references := references_of(each))]
+    n_equal = sum(reply.strip() in map(str.strip, references) for reply, references in known)
     if len(known) < CONSTANT_EPISODES or n_equal < AT_BEST_SHARE * len(known):
         return None
     return f"{n_equal} of {len(known)} replies already equal a reference"
@@ -530,9 +532,9 @@ class WatchCallback(FeatureCallback):
     def check_start(self, predictions: Sequence[Mapping[str, Any]]) -> None:
         """Warn before training if the model already earns about the highest reward, or says what its data says."""
         if message := already_best([each[TOTAL] for each in predictions if TOTAL in each]):
-            self._report(Trouble(0, "reward_at_best", message, BEST_ADVICE))
+            self._report(Trouble(0, AT_BEST, message, BEST_ADVICE))
         elif message := already_equal(predictions):
-            self._report(Trouble(0, "equal_to_references", message, EQUAL_ADVICE))
+            self._report(Trouble(0, EQUAL_TO_REFERENCES, message, EQUAL_ADVICE))
 
     @property
     def summary(self) -> str | None:

@@ -307,6 +307,7 @@ def test_replies_equal_references_if_nine_in_ten_do(n_equal, n_other, is_equal):
     records = [{"generated_text": reply, "ref_text": references} for reply in replies]
     without = {"generated_text": "", "ref_text": ""}
     assert bool(already_equal([*records, without])) is is_equal
+    assert not already_equal([each | {"generated_text": ""} for each in records]), "nothing is no reference"
 
 
 def test_run_warns_of_replies_that_equal_their_references_though_meteor_rates_them_by_length(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median, median_high, median_low
 
@@ -236,28 +237,19 @@ def _comparisons(plan: QualityPlan, outcomes: Outcomes) -> str:
             if all(
                 label == BEFORE or name in (plan.runs[label].worlds or plan.compared_in) for label in (ours, others)
             ):
-                pairs = tested.setdefault(("all" if plan.pools_worlds else name, ours, others), [])
-                pairs += _differences(found, ours, others, world.metric)
-    estimates = [*map(mean_estimate, tested.values())]
-    p_values = [
-        math.nan if estimate.interval is None else float(stats.ttest_1samp(pairs, 0.0).pvalue)
-        for estimate, pairs in zip(estimates, tested.values(), strict=True)
-    ]
-    rows = [
-        [*row, str(len(pairs)), _interval(estimate)]
-        for (row, pairs), estimate in zip(tested.items(), estimates, strict=True)
-    ]
+                runs = found.of(ours)
+                base = [replace(run, after=run.before) for run in runs] if others == BEFORE else found.of(others)
+                differences = tested.setdefault(("all" if plan.pools_worlds else name, ours, others), [])
+                differences += paired_differences(runs, base, world.metric)
+    rows, p_values = [], []
+    for row, differences in tested.items():
+        estimate = mean_estimate(differences)
+        p_values.append(math.nan if estimate.interval is None else float(stats.ttest_1samp(differences, 0.0).pvalue))
+        rows.append([*row, str(len(differences)), _interval(estimate)])
     adjusted = holm(p_values)
     cells = [[*row, *map(_p, ps)] for row, ps in zip(rows, zip(p_values, adjusted, strict=True), strict=True)]
     header = ["world", "row", "compared with", "pairs", "difference", "p", "adjusted p"]
     return _OF_COMPARISONS.format(n=len(rows)) + "\n\n" + _table(header, cells)
-
-
-def _differences(outcomes: Outcomes, ours: str, others: str, metric: str) -> list[float]:
-    runs = outcomes.of(ours)
-    if others == BEFORE:
-        return [round(run.after[metric] - run.before[metric], 9) for run in runs]
-    return paired_differences(runs, outcomes.of(others), metric)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -176,12 +176,9 @@ class QualityPlan(_WithSeeds):
             _check_names(f"{where}.set_in", row.of_worlds, self.worlds)
             _check_names(f"{where}.worlds", row.worlds or [], self.worlds)
             earlier.append(label)
-        for key, labels in (
-            ("reference", [self.reference or agents[0]]),
-            *(("comparisons", c) for c in self.comparisons),
-        ):
-            rows = agents if key == "reference" else self.runs
-            _check_names(key, [each for i, each in enumerate(labels) if not i or each != BEFORE], rows)
+        _check_names("reference", [self.reference or agents[0]], agents)
+        for ours, others in self.comparisons:
+            _check_names("comparisons", [ours] if others == BEFORE else [ours, others], self.runs)
         return self
 
     @property
