@@ -176,15 +176,15 @@ def test_changes_of_files_with_secrets_and_credentials_of_addresses_are_not_kept
     git(repository, "commit", "-qm", "second")
     (repository / name).write_text("KEY=new\n")
     (repository / "secret_word.py").write_text("changed code\n")
-    (repository / "inside" / "a.txt").write_text("url: http://me:pass@h/x?token=abc\n")
+    (repository / "inside" / "a.txt").write_text("url: http://me:pass@h/x?token=xyz\n")
     state = git_state(repository)
     assert state is not None and state.differs and "KEY" not in state.diff and "+url" in state.diff
     assert "changed code" in state.diff and caplog.messages[0].endswith(f"not recorded: {name}")
     monkeypatch.setattr(module.rl4dialog, "__file__", str(repository / "untracked" / "__init__.py"))
-    argv = ["train", "--set", "env.args.conversation_partner.args.url=http://me:pass@h/x?token=abc"]
+    argv = ["train", "--set", "env.args.conversation_partner.args.url=http://me:pass@h/x?token=xyz"]
     record_start(folder, repository / "c.yml", argv, 0, [])
     kept = "".join((folder.root / file).read_text() for file in (module.PROVENANCE_FILE, module.DIFF_FILE))
-    assert kept.count("http://***@h/x?token=***") == 2 and "pass" not in kept and "abc" not in kept
+    assert kept.count("http://***@h/x?token=***") == 2 and "pass" not in kept and "xyz" not in kept
 
 
 def test_without_repository_commit_or_git_there_is_no_state(tmp_path, monkeypatch):
