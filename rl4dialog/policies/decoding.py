@@ -22,8 +22,10 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
 
 from rl4dialog.functional.masks import (
+    FIXED_COST,
     distinct_rows,
     left_aligned,
+    padded,
     position_ids_from_mask,
     rows_to_share,
     trim_left_padding,
@@ -109,12 +111,45 @@ class PromptCache:
             cache.update(keys, values, i)
         return torch.cat([_at_end(n_known, n_columns), _at_end(lengths - n_known, n_new)], dim=1), n_new
 
+    def far_behind(self, prompts: Sequence[np.ndarray], fixed_cost: float) -> tuple[list[int], int]:
+        """Rows of prompts with many more new tokens than the others, and how many tokens these have at most.
+
+        To read such rows first, up to their last tokens, costs fewer positions than to read all rows at their length.
+        """
+        lengths = np.array([len(prompt) for prompt in prompts])
+        n_new = lengths - [self._find(prompt)[1] for prompt in prompts]
+        order = np.argsort(-n_new, kind="stable")
+        n, sizes, most = len(prompts), np.arange(len(prompts)), n_new[order]
+        costs = np.where(2 * most > lengths.max(), n * lengths.max(), sizes * (most[0] - most) + n * most)
+        costs[1:] += fixed_cost
+        size = int(costs.argmin())
+        return sorted(order[:size].tolist()), int(most[size])
+
     def store(self, prompts: Sequence[np.ndarray], cache: DynamicCache, mask: Tensor) -> None:
         """Keep these prompts, which the model has read, as columns ``mask`` (n, C). Later tokens go to copies."""
         self._rows = {prompt.tobytes(): row for row, prompt in enumerate(prompts)}
         self._lengths = sorted({len(prompt) for prompt in prompts}, reverse=True)
         self._layers = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[misc, union-attr]
         self._mask = mask
+
+    def add(self, prompts: Sequence[np.ndarray], cache: DynamicCache, mask: Tensor) -> None:
+        """Keep these prompts, too, as :meth:`store`."""
+        if not self._layers:
+            return self.store(prompts, cache, mask)
+        self._rows |= {prompt.tobytes(): len(self._mask) + row for row, prompt in enumerate(prompts)}
+        self._lengths = sorted({*self._lengths, *(len(prompt) for prompt in prompts)}, reverse=True)
+        width = max(self._mask.shape[1], mask.shape[1])
+        own: list[Any] = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[union-attr]
+
+        def joined(one: Tensor, other: Tensor, dim: int) -> Tensor:
+            after = [0, 0] * (one.dim() - 1 - dim)  # of the dimensions behind the columns
+            return torch.cat([pad(each, (*after, width - each.shape[dim], 0)) for each in (one, other)])
+
+        self._layers = [
+            (joined(keys, others[0], 2), joined(values, others[1], 2))
+            for (keys, values), others in zip(self._layers, own, strict=True)
+        ]
+        self._mask = joined(self._mask, mask, 1)
 
     def _find(self, prompt: np.ndarray) -> tuple[int, int]:
         """Row of the longest known beginning of a prompt, and its length; at least one token is left to read."""
@@ -228,19 +263,32 @@ class CausalDecoder(Decoder):
         if self.prompt_cache is None:
             return self._step(ids, mask, positions), mask
         prompts = [row[real] for row, real in zip(ids.cpu().numpy(), mask.cpu().numpy(), strict=True)]
-        columns, n_new = self.prompt_cache.load(prompts, self.cache)
-        columns = columns.to(ids.device)
-        hidden = self._step(ids[:, -n_new:], columns, positions[:, -n_new:])
+        rows, n_last = self.prompt_cache.far_behind(prompts, FIXED_COST.get(ids.device.type, 0))
+        if rows:  # such as those of new conversations
+            begun, cache = [prompts[row][:-n_last] for row in rows], DynamicCache(config=self._trunk.config)
+            first_ids, first_mask = (each.to(ids.device) for each in padded(begun, left=True))
+            columns = self._read_new(begun, first_ids, position_ids_from_mask(first_mask), cache)[1]
+            self.prompt_cache.add(begun, cache, columns)
+        hidden, columns = self._read_new(prompts, ids, positions, self.cache)
         self.prompt_cache.store(prompts, self.cache, columns)
         return hidden, columns
 
-    def _step(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
+    def _read_new(
+        self, prompts: Sequence[np.ndarray], ids: Tensor, positions: Tensor, cache: DynamicCache
+    ) -> tuple[Tensor, Tensor]:
+        """Read into an empty cache what is new in prompts; returns the states after them, and the cache's columns."""
+        assert self.prompt_cache is not None
+        columns, n_new = self.prompt_cache.load(prompts, cache)
+        columns = columns.to(ids.device)
+        return self._step(ids[:, -n_new:], columns, positions[:, -n_new:], cache), columns
+
+    def _step(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache | None = None) -> Tensor:
         output = self._trunk(
             input_ids=ids,
             # A recurrent state no longer contains the padding.
             attention_mask=None if self._is_state and mask.shape != ids.shape else mask.long(),
             use_cache=True,
-            **{"cache_params" if self._is_state else "past_key_values": self.cache},
+            **{"cache_params" if self._is_state else "past_key_values": self.cache if cache is None else cache},
             **({"position_ids": positions} if self._takes_positions else {}),
         )
         # Contiguous: for a strided view, torch's matrix product on a CPU copies the head's weights once per row.

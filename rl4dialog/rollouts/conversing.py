@@ -285,7 +285,7 @@ class _Evaluation(Driver):
 
     players: Sequence[Player] | None = None  # who speak instead of the policy
     begun: Sequence[Begun] = ()  # beginnings to repeat; then the talks note their steps
-    values_of: ValuesOf | None = None  # computes values of the policy's utterances
+    values_of: ValuesOf | None = None  # computes values of the agent's utterances
 
     def step(self, rows: np.ndarray) -> list[int]:
         speakers = zip(rows, self.speakers(rows), strict=True) if self.begun else ()
@@ -305,9 +305,9 @@ class _Evaluation(Driver):
             ids = [_scripted_ids(self.players[row], self.env.views[row].env) for row in rows]
         elif not ids and self.begun and self.begun[rows[0]].words:
             ids = self._completed(rows)
-        if ids:
+        if ids and (self.players is None or self.values_of is None):
             return Replies.from_ids([[0]] * len(ids), ids)
-        said = super().say(rows)
+        said = Replies.from_ids(self._prompts(rows), ids, self.policy.device) if ids else super().say(rows)
         if self.values_of is not None:
             with torch.no_grad():
                 said.values = said.computed(self.values_of)
@@ -328,8 +328,7 @@ class _Evaluation(Driver):
     def _completed(self, rows: np.ndarray) -> list[list[int]]:
         """Single replies with equally many first tokens, after which a decoder-only model reads on."""
         words, settings = [list(self.begun[row].words) for row in rows], asdict(self.policy.settings)
-        seen = zip(self.observations["prompt_ids"][rows], self.observations["prompt_mask"][rows], words, strict=True)
-        prompts = [ids[mask == 1].tolist() + said for ids, mask, said in seen]
+        prompts = [seen + said for seen, said in zip(self._prompts(rows), words, strict=True)]
         read = Replies.from_ids(prompts, words, self.policy.device)
         settings["max_new_tokens"] = self.policy.reply_limit() - len(words[0])
         settings["min_length"] = max(settings["min_length"] - len(words[0]), 0)
@@ -338,6 +337,10 @@ class _Evaluation(Driver):
         # A marker may begin among the first tokens.
         end = self.policy.end_of_turn
         return [end.until_end(said + more.tolist()) for said, more in zip(words, rest, strict=True)]
+
+    def _prompts(self, rows: np.ndarray) -> list[list[int]]:
+        seen = zip(self.observations["prompt_ids"][rows], self.observations["prompt_mask"][rows], strict=True)
+        return [ids[mask == 1].tolist() for ids, mask in seen]
 
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
         """Their tokens and log-probabilities, without the prompts: records are kept, and sent between processes."""
@@ -421,7 +424,7 @@ class Conversing:
             players: One player per sample, who speaks instead of the policy, within the same length limits. It is a
                 ``ConfigError`` if no token ends an utterance, and a ``DataError`` if a player fails.
             begun: One beginning per sample, which is repeated first; the talks then have their ``steps``.
-            values_of: Computes values of the policy's utterances, which those of the talks then have.
+            values_of: Computes values of the agent's utterances, which those of the talks then have.
             generation_kwargs: Generation settings; by default those of the policy.
         """
         limit = policy.reply_limit(**generation_kwargs)

@@ -58,6 +58,7 @@ REPORT_FILE = "report.html"
 PLAYERS_FILE = "test_split_players.json"
 REFERENCES_FILE = "test_split_references.json"
 CRITIC_MEASURE_FILE = "critic.json"
+LOGGED_CRITIC_FILE = "critic_logged.json"
 MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
 LOCK_FILE = ".lock"
@@ -78,6 +79,7 @@ _REPLACED = ".replaced"
 _KNOWN_FILES = (
     *(CONFIG_FILE, LOG_FILE, *_RECORDS, CSV_FILE, JSON_FILE, PROVENANCE_FILE, DIFF_FILE, RESULT_FILE, PLAYERS_FILE),
     *(REFERENCES_FILE, _PREDICTIONS, REPORT_FILE, CRITIC_MEASURE_FILE, "critic.png", "reward_curve.png", ".*.tmp"),
+    *(LOGGED_CRITIC_FILE, "critic_logged.png"),
 )
 _KNOWN_FOLDERS = (
     *(MODEL_FOLDER, BEST_MODEL_FOLDER, CHECKPOINTS_FOLDER, EVALUATIONS_FOLDER, TENSORBOARD_FOLDER),

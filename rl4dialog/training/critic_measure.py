@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import DataError, ModelError, PartnerError
-from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.protocols import PartnerService, Player
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, Sample
 from rl4dialog.functional.advantages import Episodes
@@ -73,16 +73,23 @@ class State:
 class CriticMeasure:
     """Draws states of a policy's conversations, and continues them, with the partner and settings of rollouts.
 
-    The partner is built, unless it answers from the main process and is given as `service`.
+    The partner is built, unless it answers from the main process and is given as `service`. If nothing `repeats`,
+    there are no continuations, and any partner will do.
     """
 
     notes: Sequence[str] = ()  # what restricts the statistics
 
     def __init__(
-        self, parts: Assembly, policy: Any, critic: Any, seed: int, service: PartnerService | None = None
+        self,
+        parts: Assembly,
+        policy: Any,
+        critic: Any,
+        seed: int,
+        service: PartnerService | None = None,
+        repeats: bool = True,
     ) -> None:
         config = parts.config
-        if (why := why_unmeasured(config)) or not isinstance(config, OnPolicyConfig):
+        if (why := why_unmeasured(config, repeats)) or not isinstance(config, OnPolicyConfig):
             raise ModelError(f"the critic of this run cannot be measured: {why}")
         self._config, self._policy, self._critic, self._seed = config, policy, critic, seed
         args, chosen, settings = all_arguments(config), config.env.args.conversation_partner, policy.settings
@@ -145,8 +152,13 @@ class CriticMeasure:
         episode = Episodes(of, none, none, none, turns, np.ones(of.shape, dtype=bool), np.array([last_value]))
         return np.split(self._estimator(episode).returns[0], np.cumsum(lengths)[:-1])
 
-    def held(self, what: str, states: Sequence[State], with_values: bool = False) -> list[Talk | None]:
-        """Conversations from states, in batches of equally many first tokens; ``None`` for one that is left out."""
+    def held(
+        self, what: str, states: Sequence[State], with_values: bool = False, players: Sequence[Player] = ()
+    ) -> list[Talk | None]:
+        """Conversations from states, in batches of equally many first tokens; ``None`` for one that is left out.
+
+        With ``players``, one for each state, these speak instead of the policy.
+        """
         talks: list[Talk | None] = [None] * len(states)
         n_words, size = np.array([len(s.begun.words) for s in states]), self._config.train_evaluation.eval_batch_size
         equal = [np.flatnonzero(n_words == n) for n in np.unique(n_words)]
@@ -157,7 +169,8 @@ class CriticMeasure:
                 torch.manual_seed(self.derived(what, int(part[0])))
                 of = [states[i] for i in part]
                 columns, begun = ([s.sample for s in of], [s.seed for s in of]), [s.begun for s in of]
-                found = self._conversing(self._policy, *columns, begun=begun, values_of=values_of)
+                own = [players[i] for i in part] if players else None
+                found = self._conversing(self._policy, *columns, players=own, begun=begun, values_of=values_of)
                 for i, talk in zip(part, found, strict=True):
                     talks[i] = talk if is_kept(talk, self._config) else None
                 progress.advance(len(part))

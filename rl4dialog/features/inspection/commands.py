@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from rl4dialog.commands.options import (
     CONFIG,
@@ -51,6 +52,9 @@ def doctor(args: Namespace) -> int:
     return 0
 
 
+_REPLAYED = ("env.args.partner={id: replay}", "env.args.first_speaker=agent")
+
+
 @command(
     *(RUN, TRUST, SEED),
     option("--checkpoint", "checkpoint of the run: iteration, last or best", default="last"),
@@ -58,31 +62,46 @@ def doctor(args: Namespace) -> int:
     option("--n_states", "number of states, each of another conversation", default=200, at_least=10),
     option("--n_continuations", "number of continuations of each state", default=32, at_least=2),
     option("--n_ordered", "number of states in which utterances are compared", default=40, at_least=0),
+    flag("--logged", "measure it in the conversations of the data, instead of in those with the partner"),
+    option("--success", "with --logged: outcome that is 1 for a success (default: a return above the median)"),
     set_option("KEY=VALUE", "override a config key, such as train_evaluation.eval_batch_size=500"),
 )
 def critic(args: Namespace) -> None:
     from rl4dialog.core.files import write_json
-    from rl4dialog.features.inspection.critic import critic_statistics, plot_calibration, utterances_in
+    from rl4dialog.features.inspection.critic import (
+        critic_statistics,
+        logged_statistics,
+        plot_calibration,
+        utterances_in,
+    )
     from rl4dialog.inference.loading import find_checkpoint
     from rl4dialog.inference.offline_evaluation import print_metrics
     from rl4dialog.runs.report.pages import write_report
-    from rl4dialog.runs.run_folder import CRITIC_MEASURE_FILE
+    from rl4dialog.runs.run_folder import CRITIC_MEASURE_FILE, LOGGED_CRITIC_FILE
     from rl4dialog.training.critic_measure import CriticMeasure
 
+    if args.logged:
+        args.overrides = [*args.overrides, *_REPLAYED]
+    elif args.success is not None:
+        raise ConfigError("--success is only for --logged")
     loaded = load_model(Namespace(**vars(args), model=None, config_path=None))
-    measure = CriticMeasure(loaded, loaded.policy, loaded.policy_with_critic, args.seed)
-    states, returns, seen = measure.drawn(loaded.data.samples(args.split), args.n_states, args.n_continuations)
-    alternatives = utterances_in(measure, states[: args.n_ordered], args.n_continuations)
-    found = critic_statistics(states, returns, seen, alternatives)
+    measure = CriticMeasure(loaded, loaded.policy, loaded.policy_with_critic, args.seed, repeats=not args.logged)
+    samples, root = loaded.data.samples(args.split), Path(args.run_path).expanduser()
+    about: dict[str, Any] = {"checkpoint": find_checkpoint(root, args.checkpoint).name, "split": args.split}
+    if args.logged:
+        path, found = root / LOGGED_CRITIC_FILE, logged_statistics(measure, samples, args.success)
+        n = len({state["conversation"] for state in found["states"]})
+    else:
+        states, returns, seen = measure.drawn(samples, args.n_states, args.n_continuations)
+        alternatives = utterances_in(measure, states[: args.n_ordered], args.n_continuations)
+        path, found, n = root / CRITIC_MEASURE_FILE, critic_statistics(states, returns, seen, alternatives), len(states)
+        about |= {"seed": args.seed, "n_states": n, "n_continuations": args.n_continuations}
+        found["states"] = [{"id": each.sample.id, "turn": each.turn + 1, "value": each.value} for each in states]
     found["notes"] += measure.notes
-    path = Path(args.run_path).expanduser() / CRITIC_MEASURE_FILE
-    about = {"checkpoint": find_checkpoint(path.parent, args.checkpoint).name, "split": args.split}
-    sizes = {"seed": args.seed, "n_states": len(states), "n_continuations": args.n_continuations}
-    of_states = [{"id": state.sample.id, "turn": state.turn + 1, "value": state.value} for state in states]
-    write_json(path, {**about, **sizes, **found, "states": of_states})
+    write_json(path, about | found)
     plot_calibration(found["bins"], path.with_suffix(".png"))
-    write_report(path.parent)
-    print_metrics(args.split, len(states), found["metrics"], {}, path)
+    write_report(root)
+    print_metrics(args.split, n, found["metrics"], {}, path)
     print("", *found["notes"], sep="\n")
 
 

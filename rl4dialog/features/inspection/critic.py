@@ -1,4 +1,4 @@
-"""Statistics of a critic: from values and mean returns, and from utterances in the same state."""
+"""Statistics of a critic: from values and mean returns, from utterances in the same state, and in logs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 from stable_baselines3.common.utils import explained_variance
 
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.protocols import Player
+from rl4dialog.core.types import Sample
 from rl4dialog.functional.statistics import bootstrap_intervals, spearman
+from rl4dialog.rollouts.conversing import Begun
 from rl4dialog.runs.plots import plain_figure, save_figure
 from rl4dialog.training.critic_measure import DIGITS, MIN_STATES, CriticMeasure, Floats, State, value_ranks
 
@@ -77,9 +83,102 @@ def critic_statistics(
     if len(pairs) >= MIN_STATES:
         found |= dict(zip(("order", "order/halves"), pairs.mean(axis=0).tolist(), strict=True))
     notes.append(f"{len(pairs)} pairs of utterances in the same state differ in their returns")
+    return {"metrics": dict(sorted(found.items())), "bins": _bins(values, means), "notes": notes}
+
+
+class _Logged(Player):
+    """Says what the agent said in the data."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.said = [*sample.references[:1], *(sample.meta_data or {}).get("continuation", ())[1::2]]
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._rest = iter(self.said)
+
+    def say(self, history: list[str]) -> str:
+        return next(self._rest, self.said[-1])
+
+
+def logged_statistics(measure: CriticMeasure, samples: Sequence[Sample], success: str | None = None) -> dict[str, Any]:
+    """Statistics of a critic in the conversations of the data, as :func:`critic_statistics`, and the states.
+
+    The value before each utterance of the agent is compared with the return, and with whether the conversation was a
+    success: whether this outcome is 1, or by default, whether the return is above the median. The partner must be
+    ``replay``. Conversations with another number of utterances than in the data are left out: a tool answered in
+    another way, or a limit ended them.
+    """
+    players = [_Logged(sample) for sample in samples]
+    starts = [State(sample, measure.derived("partner", i), Begun()) for i, sample in enumerate(samples)]
+    held = zip(players, measure.held("conversations of the data", starts, True, players), strict=True)
+    talks = [talk for player, talk in held if talk is not None and len(talk.replies) == len(player.said)]
+    if len(talks) < MIN_STATES:
+        n = f"{len(talks)} of {len(samples)}"
+        raise DataError(
+            f"a critic is measured on at least {MIN_STATES} conversations, but only {n} went as in the data"
+        )
+    returns_of, good = [measure.returns(talk.replies) for talk in talks], list[bool]()
+    middle = float(np.median([returns[0][0] for returns in returns_of]))
+    for talk, returns in zip(talks, returns_of, strict=True):
+        if success is not None and success not in talk.dialogue.outcome:
+            known = ", ".join(talk.dialogue.outcome) or "none"
+            raise ConfigError(f"--success: conversations have no outcome {success!r} (outcomes: {known})")
+        good.append(bool(returns[0][0] > middle if success is None else talk.dialogue.outcome[success] == 1))
+    rows = [
+        (i, turn, float(reply.of_tokens("values")[0]), float(own[0]), good[i])  # type: ignore[index]
+        for i, (talk, returns) in enumerate(zip(talks, returns_of, strict=True))
+        for turn, (reply, own) in enumerate(zip(talk.replies, returns, strict=True))
+    ]
+    owners, turns, values, returns = np.array([row[:4] for row in rows]).T
+    (found, warning), notes = value_ranks(_states(turns, values), returns[:, None]), list[str]()
+    found |= _areas_by_turn(owners, turns, values, np.array(good)) | {"success": float(np.mean(good))}
+    if np.ptp(values) and np.ptp(returns):
+        found["slope"] = float(np.polyfit(values, returns, 1)[0])
+    if len(talks) < len(samples):
+        notes.append(f"left out: {len(samples) - len(talks)} conversations that went another way than in the data")
+    names = ("conversation", "turn", "value", "return", "success")
+    of_states = [dict(zip(names, (i, turn + 1, *others), strict=True)) for i, turn, *others in rows]
+    return {
+        "metrics": dict(sorted(found.items())),
+        "bins": _bins(values, returns),
+        "notes": [*notes, *([warning] if warning else [])],
+        "states": of_states,
+    }
+
+
+def _states(turns: Floats, values: Floats) -> list[State]:
+    return [State(Sample(0, "", []), 0, Begun(), int(t), float(v)) for t, v in zip(turns, values, strict=True)]
+
+
+def _areas_by_turn(owners: Floats, turns: Floats, values: Floats, good: NDArray[np.bool_]) -> dict[str, float]:
+    """Areas under the ROC curve (Mann and Whitney 1947), within turns and in each, with intervals over conversations.
+
+    Owners, turns and values of the states have shape (n,), whether conversations were good (m,).
+    """
+    places = [np.flatnonzero(owners == i) for i in range(len(good))]
+    known = [turn for turn in np.unique(turns) if (turns == turn).sum() >= MIN_STATES]
+
+    def areas(drawn: NDArray[np.int64]) -> Floats:
+        own = np.concatenate([places[i] for i in drawn])
+        won, pairs = np.zeros(len(known)), np.zeros(len(known))
+        for i, turn in enumerate(known):
+            here = own[turns[own] == turn]
+            is_good = good[owners[here].astype(int)]
+            n = is_good.sum()
+            won[i] = stats.rankdata(values[here])[is_good].sum() - n * (n + 1) / 2
+            pairs[i] = n * (len(here) - n)
+        with np.errstate(invalid="ignore"):
+            return np.append(won / pairs, won.sum() / pairs.sum())
+
+    found, names = dict[str, float](), [*(f"auc/turn_{int(turn) + 1}" for turn in known), "auc_within_turns"]
+    intervals = bootstrap_intervals(areas, len(good), n_resamples=500)
+    for name, value, interval in zip(names, areas(np.arange(len(good))), intervals, strict=True):
+        found |= {name: float(value), f"{name}/low": interval.low, f"{name}/high": interval.high}
+    return found
+
+
+def _bins(values: Floats, returns: Floats) -> list[dict[str, float]]:
     parts = np.array_split(np.argsort(values, kind="stable"), min(_N_BINS, len(values) // 2))
-    bins = [{"value": float(values[p].mean()), "mean_return": float(means[p].mean()), "n": len(p)} for p in parts]
-    return {"metrics": dict(sorted(found.items())), "bins": bins, "notes": notes}
+    return [{"value": float(values[p].mean()), "mean_return": float(returns[p].mean()), "n": len(p)} for p in parts]
 
 
 def _ordered(utterances: Sequence[Utterance]) -> list[tuple[float, ...]]:
@@ -117,5 +216,5 @@ def plot_calibration(bins: Sequence[Mapping[str, float]], output_png: str | Path
     axes.plot(values, values, color="gray", linestyle="--", linewidth=1)
     axes.plot(values, returns, linewidth=2, marker="o", markersize=4)
     axes.set_xlabel("value of the critic")
-    axes.set_ylabel("mean return of the continuations")
+    axes.set_ylabel("mean return")
     save_figure(figure, output_png)

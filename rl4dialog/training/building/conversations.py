@@ -294,11 +294,11 @@ def conversing_with(
     return Conversing(make_env, service, rewards, max(config.n_iters or 1, 1), timeout_s)
 
 
-def why_unmeasured(config: TextConfig) -> str | None:
-    """Why the critic of a run cannot be measured; ``None`` if it can."""
+def why_unmeasured(config: TextConfig, repeats: bool = True) -> str | None:
+    """Why the critic of a run cannot be measured, in conversations that are repeated or not; ``None`` if it can."""
     if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
         return f"alg.id: {config.alg.id} has no critic"
-    if (chosen := config.env.args.conversation_partner) is None:
+    if (chosen := config.env.args.conversation_partner) is None or not repeats:
         return None
     for each, _ in members_of(chosen):
         reason = getattr(PartnerRegistry.resolve(each.id), "unrepeatable", None)

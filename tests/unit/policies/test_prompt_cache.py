@@ -6,6 +6,7 @@ import torch
 from architectures import CAUSAL, make_model
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
+from rl4dialog.policies import decoding
 from rl4dialog.policies.decoding import CausalDecoder, PromptCache, can_continue_prompts
 from rl4dialog.policies.models import CONTINUED
 from tests.tiny import causal_decoder
@@ -45,8 +46,10 @@ def turns(n_turns):
     return found
 
 
+@pytest.mark.parametrize("fixed_cost", [0, 256])
 @pytest.mark.parametrize("name", sorted(CONTINUED))
-def test_logits_are_those_of_the_whole_prompt(name):
+def test_logits_are_those_of_the_whole_prompt(name, fixed_cost, monkeypatch):
+    monkeypatch.setitem(decoding.FIXED_COST, "cpu", fixed_cost)
     model = model_of(name)
     assert can_continue_prompts(model)
     cache = PromptCache()
@@ -76,6 +79,23 @@ def test_only_new_tokens_are_read():
             CausalDecoder(model.base_model, *batch(prompts), prompt_cache=cache).next_hidden(None)
     # At most 4 tokens are new, or 6 where a conversation starts anew.
     assert widths == [14, 4, 6, 4, 4]
+
+
+def test_new_conversations_are_read_first(monkeypatch):
+    monkeypatch.setitem(decoding.FIXED_COST, "cpu", 4)
+    model = make_model("gpt2").eval()
+    shapes = []
+    model.transformer.wte.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape[:2]))
+    cache, rng = PromptCache(), np.random.default_rng(0)
+    prompts = [rng.integers(1, 15, 12).tolist() for _ in range(5)]
+    with torch.no_grad():
+        CausalDecoder(model.base_model, *batch(prompts), prompt_cache=cache).next_hidden(None)
+        prompts = [said + rng.integers(1, 15, 2).tolist() for said in prompts]
+        prompts[1], prompts[3] = rng.integers(1, 15, 15).tolist(), rng.integers(1, 15, 14).tolist()
+        hidden = CausalDecoder(model.base_model, *batch(prompts), prompt_cache=cache).next_hidden(None)
+        whole = CausalDecoder(model.base_model, *batch(prompts)).next_hidden(None)
+    torch.testing.assert_close(hidden, whole, rtol=1e-4, atol=2e-5)
+    assert shapes[:-1] == [(5, 12), (2, 13), (5, 2)], "two new ones, up to their last two tokens"
 
 
 def test_prompts_that_are_new_are_read_whole():
