@@ -52,7 +52,7 @@ def doctor(args: Namespace) -> int:
     return 0
 
 
-_REPLAYED = ("env.args.partner={id: replay}", "env.args.first_speaker=agent")
+_REPLAYED = ("env.args.partner={id: replay}", "env.args.first_speaker=sample")
 
 
 @command(

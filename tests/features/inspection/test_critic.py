@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from critics import Consistent, game_config, states_of
 
-from rl4dialog.features.inspection.critic import critic_statistics, split_half_reliability, utterances_in
+from rl4dialog.features.inspection.critic import (
+    _areas_by_turn,
+    critic_statistics,
+    split_half_reliability,
+    utterances_in,
+)
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.critic_measure import AT_CHANCE, CriticMeasure
 
@@ -50,6 +55,31 @@ def test_truth_ranks_highest_and_noise_at_chance():
     assert {f"value_rank/turn_{turn}" for turn in (1, 2, 3)} < metrics.keys() and AT_CHANCE not in notes
     found = critic_statistics(states_of(rng.normal(size=300), turns), returns, seen)
     assert abs(found["metrics"]["value_rank"]) < 0.15 and AT_CHANCE in found["notes"]
+
+
+def test_areas_are_of_pairs_in_the_same_turn():
+    rng = np.random.default_rng(0)
+    good = np.arange(60) % 3 == 0
+    owners, turns = np.repeat(np.arange(60), 2), np.tile([0.0, 1.0], 60)
+    # In the first turn, values are noise; in the second one, they are higher in conversations that become good.
+    values = np.where(turns == 1, 10 + good[owners] + rng.normal(size=120), rng.normal(size=120))
+    found = _areas_by_turn(owners, turns, values, good)
+    areas = [roc_auc(good, values[turns == turn]) for turn in (0, 1)]
+    assert [found["auc/turn_1"], found["auc/turn_2"]] == pytest.approx(areas)
+    assert found["auc_within_turns"] == pytest.approx(np.mean(areas)), "as many pairs in both"
+    assert found["auc/turn_2/low"] > 0.5 > found["auc/turn_1/low"]
+    few = _areas_by_turn(owners[:21], turns[:21], values[:21], good[:11])
+    assert "auc/turn_1" in few and "auc/turn_2" in few and "auc/turn_2" not in _areas_by_turn(*columns(19), good[:10])
+
+
+def roc_auc(good, values):
+    pairs = [(a > b) + (a == b) / 2 for a in values[good] for b in values[~good]]
+    return np.mean(pairs)
+
+
+def columns(n):
+    """The first n states of conversations with two turns."""
+    return np.repeat(np.arange(60), 2)[:n], np.tile([0.0, 1.0], 60)[:n], np.arange(float(n))
 
 
 def test_turns_without_a_rank_correlation_are_named():

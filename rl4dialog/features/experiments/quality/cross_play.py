@@ -111,7 +111,7 @@ def read(plan: CrossPlayPlan, metrics: Sequence[str], agents: Mapping[str, Seque
             found.scores[metric][agent] = {
                 name: np.array([_scores(each, metric) for each in of_partner]) for name, of_partner in held.items()
             }
-        found.met[agent] = plan.met.get(agent) or _met(plan, folders[0], output)
+        found.met[agent] = plan.met[agent] if agent in plan.met else _met(plan, folders[0], output)
     return found
 
 

@@ -8,6 +8,8 @@ from guessing import GAME
 from runs import make_config, module_run, run_folder, trained_run
 
 from rl4dialog import cli
+from rl4dialog.inference.loading import load_run, read_run_config
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.runs.report.pages import write_report
 
 run = module_run(lambda folder: make_config(folder, **GAME))
@@ -49,6 +51,37 @@ def test_single_replies_are_measured_within_them(tmp_path, capsys):
     code, found = measured(trained_run(tmp_path, config), "--split", "train")
     assert code == 0 and found["n_states"] == 12 and found["metrics"]["reliability"] is not None
     assert not [key for key in found["metrics"] if "turn" in key or key == "order"]
+
+
+def test_values_of_logged_conversations_are_those_of_their_beginnings(tmp_path, capsys, monkeypatch):
+    lengths = {"env__args__max_turns": 8, "env__args__max_episode_length": 20, "env__args__max_prompt_length": 200}
+    talks = {"datapool__args__samples": "dialogues", "env__args__partner": {"id": "replay"}}
+    config = make_config(tmp_path, **lengths, **talks, train_evaluation__n_iters=1, reward_fn={"id": "chrf"})
+    own = trained_run(tmp_path, config)
+    read, values_of = {}, LMActorCriticPolicy.predict_sequence_values
+
+    def noting(policy, replies):
+        values = values_of(policy, replies)
+        for row, value in zip(replies.rows(), values[:, 0].tolist(), strict=True):
+            read["".join(run.tokenizer.decode(row.prompt).split())] = value
+        return values
+
+    run = load_run(read_run_config(own), own)
+    monkeypatch.setattr(LMActorCriticPolicy, "predict_sequence_values", noting)
+    assert cli.main(["critic", "--run", str(own), "--logged", "--split", "train"]) == 0
+    found = json.loads((own / "critic_logged.json").read_text(encoding="utf-8"))
+    assert (own / "critic_logged.png").exists() and "auc_within_turns" in capsys.readouterr().out
+    samples = run.data.samples("train")
+    assert {state["conversation"] for state in found["states"]} == {*range(len(samples))}
+    for state in found["states"]:
+        sample = samples[state["conversation"]]
+        said = [*sample.references[:1], *sample.meta_data["continuation"]][: 2 * (state["turn"] - 1)]
+        begun = sample.prompt_or_input_text + "".join(f"{text}<EOU>" for text in said)
+        assert state["value"] == pytest.approx(read["".join(begun.split())])
+        assert state["return"] > 0.2, "what was said is the reference"
+    assert cli.main(["critic", "--run", str(own), "--logged", "--success", "won"]) == 2
+    assert "no outcome 'won'" in capsys.readouterr().err
+    assert cli.main(["critic", "--run", str(own), "--success", "won"]) == 2
 
 
 @pytest.mark.parametrize(
