@@ -34,6 +34,8 @@ class Step(Block):
     """Arguments of ``rl4dialog``, such as ``[classifier, --output_dir, "{output}/judge"]``."""
     creates: str
     """A file or folder that the step creates; the step is skipped if it exists."""
+    worlds: list[str] | None = None
+    """Worlds that need it. Default: all."""
 
 
 class _WithSeeds(Block):
@@ -163,6 +165,8 @@ class QualityPlan(_WithSeeds):
             raise ValueError(
                 f"pools_worlds needs worlds with the same metric, not {', '.join(sorted(metrics)) or 'none'}"
             )
+        for name, step in self.steps.items():
+            _check_names(f"steps.{name}.worlds", step.worlds or [], self.worlds)
         agents = [*self.runs, *(self.cross_play.agents if self.cross_play else [])]
         for label, row in self.runs.items():
             where = f"runs.{label}"

@@ -14,7 +14,7 @@ from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.features.experiments.quality import comparison
 from rl4dialog.features.experiments.quality.comparison import Selection, execute, judgeable, make_steps
-from rl4dialog.features.experiments.quality.plan import load_plan, planned_runs
+from rl4dialog.features.experiments.quality.plan import Step, load_plan, planned_runs
 
 
 def plan_of(tmp_path, **changes):
@@ -39,6 +39,23 @@ def test_steps_are_made_once_and_in_order(tmp_path, monkeypatch):
     make_steps(plan, tmp_path)
     make_steps(plan, tmp_path)
     assert made == [["make", f"{tmp_path}/b"]]
+
+
+def test_a_step_is_made_only_for_its_worlds(tmp_path, monkeypatch):
+    made = []
+
+    def run_command(command):
+        made.append(command[1].rpartition("/")[2])
+        Path(command[1]).touch()
+        return 0
+
+    monkeypatch.setattr(comparison, "run_command", run_command)
+    everywhere, here = (
+        {"command": ["make", f"{{output}}/{n}_{{world}}"], "creates": f"{{output}}/{n}_{{world}}"} for n in "ab"
+    )
+    plan = SimpleNamespace(steps={"a": Step(**everywhere), "b": Step(**here, worlds=["hard"])})
+    make_steps(plan, tmp_path, [SimpleNamespace(seed=0, world=world) for world in ("easy", "hard")])
+    assert made == ["a_easy", "a_hard", "b_hard"]
 
 
 @pytest.mark.parametrize("code, message", [(3, r"step 'a' failed \(exit code 3\)"), (0, "step 'a' did not create")])
