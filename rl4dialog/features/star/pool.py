@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -23,6 +24,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderCha
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import FilePath
 from rl4dialog.data.sides import check_partner, grouped, partner_sample
+from rl4dialog.features.star.exchange import Exchange
 from rl4dialog.features.star.gold import compare
 from rl4dialog.features.star.reading import Conversation, answer_text, files_of, place_of
 from rl4dialog.features.tools.right_calls import GOLD_KEY, Gold, right_slots
@@ -55,6 +57,9 @@ class Star(TextGenPool):
         calls: Whether calls and their answers are utterances. Without, only what both people said is.
         until_call: Whether conversations end with the first call; those without a call are left out.
         right_only: Whether ``train`` has only conversations whose call was right.
+        exchanged: Number of copies of each conversation of ``train``, in which names, days, times and numbers are
+            exchanged for others, so that a small model learns to copy them. Copies with a goal that ``val`` and
+            ``test`` can have are left out.
         learn: Side that is learned: ``agent``, the clerk, or ``partner``, the user, with the goal as beginning of the
             prompt and one row per conversation, after which it says ``[end]``.
     """
@@ -86,6 +91,7 @@ class Star(TextGenPool):
         calls: bool = True,
         until_call: bool = False,
         right_only: bool = False,
+        exchanged: Annotated[int, Field(ge=0)] = 0,
         learn: Literal["agent", "partner"] = "agent",
         samples: SampleUnit = "replies",
         context_size: Count | None = None,
@@ -106,7 +112,7 @@ class Star(TextGenPool):
                 hint = f"{nearest_hint(task, known)} (tasks: {', '.join(known)})"
                 raise DataError(f"star: no conversation is about {task!r}{hint}")
         numbers = people_groups(found, n_groups, group_seed, people)
-        notes, dialogues = Counter[str](), list[Dialogue]()
+        notes, dialogues, copies = Counter[str](), list[Dialogue](), list[Dialogue]()
         for each in found:
             why, dialogue = _dialogue(each, schemas, tasks, kind, calls, until_call)
             inside = [numbers[each.user] in own, people == "users" or numbers[each.clerk] in own]
@@ -121,8 +127,16 @@ class Star(TextGenPool):
             else:
                 group = numbers[each.user]
                 dialogues.append(replace(dialogue, meta_data={**dialogue.meta_data, "group": group}))
+                for number in range(1, exchanged + 1 if split == "train" else 1):
+                    rng = random.Random(derive_seed(group_seed, each.id, number))
+                    exchange = Exchange([schemas[task] for task in each.tasks if task in schemas], rng)
+                    if not (held_out_share and _is_held_out(exchange(each.goal), group_seed, held_out_share)):
+                        copies.append(_copy(dialogues[-1], exchange, number))
         left_out = ", ".join(f"{n} {why}" for why, n in notes.most_common() if n)
         _logger.info("star, %s: %d conversations of groups %s; left out: %s", split, len(dialogues), own, left_out)
+        if copies:
+            _logger.info("star, %s: %d copies with exchanged names, days, times and numbers", split, len(copies))
+            dialogues += copies
         of_agent = functools.partial(_samples, unit=samples)
         make = functools.partial(_of_partner, is_whole=not until_call) if of_partner else of_agent
         made = (sample for dialogue in dialogues for sample in make(dialogue, dialogue_format))
@@ -210,6 +224,14 @@ def _dialogue(
     last = max(i for i, turn in enumerate(turns) if turn.speaker == AGENT)
     turns[last] = replace(turns[last], reward=share)
     return "", replace(dialogue, turns=tuple(turns), outcome={"success": float(share == 1), "right_slots": share})
+
+
+def _copy(dialogue: Dialogue, exchange: Exchange, number: int) -> Dialogue:
+    calls = [turn.call and replace(turn.call, arguments=exchange(turn.call.arguments)) for turn in dialogue.turns]
+    turns = [replace(t, text=exchange(t.text), call=call) for t, call in zip(dialogue.turns, calls, strict=True)]
+    info = {key: exchange(each) for key, each in dialogue.meta_data.items() if key not in ("user", "clerk")}
+    people = {key: dialogue.meta_data[key] for key in ("user", "clerk")}
+    return replace(dialogue, id=f"{dialogue.id}_copy_{number}", turns=tuple(turns), meta_data={**info, **people})
 
 
 def _values(wanted: Any) -> Iterator[str]:
