@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import random
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -13,6 +15,7 @@ from star_stand_in import APIS, PEOPLE, write_star
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, TOOL, Call, Turn
 from rl4dialog.data.public_datasets import prepare_dataset
+from rl4dialog.features.star.exchange import Exchange, ordinal
 from rl4dialog.features.star.gold import compare, gold_of
 from rl4dialog.features.star.pool import Star, people_groups
 from rl4dialog.features.star.reading import constraint_text, read_apis, read_conversations
@@ -183,6 +186,53 @@ def test_conversations_can_end_with_the_first_call(star):
     of_user = Star.prepare("test", star, **kwargs, learn="partner", until_call=True)
     said = [text for sample, _ in of_user for text in [*sample.references, *sample.meta_data["continuation"]]]
     assert said and not any("[end]" in text or text.startswith("call ") for text in said)
+
+
+def test_exchange_is_the_same_in_all_texts():
+    schemas = [
+        {"input": [{"Name": "Name", "Categories": ["Blue Inn", "Green Inn"]}]},
+        {"input": [{"Name": "Name", "Categories": ["Dr. Alexis", "Dr. Johnson"]}]},
+    ]
+    goal = "Ben books the Blue Inn for Monday at 3 pm, from 4th to 12th, id 7402, for 26 guests, of Dr. Alexis."
+    said = "it's BEN, blue inn, monday 3pm or 3:00 PM; 4th, 7402 and 26. $500, 2 beds, dr. alexis"
+    changed = set()
+    for seed in range(20):
+        exchange = Exchange(schemas, random.Random(seed))
+        ours, theirs = exchange([goal, said])
+        pattern = (
+            r"(\w+) books the (\w+) Inn for (\w+) at (\d+) pm, from (\d+)(?:st|nd|rd|th) to \d+(?:st|nd|rd|th), "
+            r"id (\d{4}), for (\d\d) guests, of Dr. Alexis."
+        )
+        name, inn, day, hour, first, id, guests = re.fullmatch(pattern, ours).groups()
+        assert inn in ("Blue", "Green") and day.endswith("day") and 1 <= int(hour) <= 12 and 1 <= int(first) <= 31
+        assert theirs == (
+            f"it's {name}, {inn.lower()} inn, {day.lower()} {hour}pm or {hour}:00 PM; {ordinal(int(first))}, "
+            f"{id} and {guests}. $500, 2 beds, dr. alexis"
+        )
+        changed |= {name, inn, day, hour, id}
+        assert Exchange(schemas, random.Random(seed))(goal) == ours
+    assert len(changed) > 30
+    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 30)] == (
+        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "23rd", "30th"]
+    )
+
+
+def test_copies_with_exchanged_values_have_their_own_goals_and_right_calls(star):
+    args = {**ALL, "held_out_share": 0.4}
+    plain, held_out = (Star.prepare(split, star, **args) for split in ("train", "val"))
+    found = Star.prepare("train", star, **args, exchanged=8)
+    copies = [sample for sample, _ in found if "_copy_" in str(sample.id)]
+    assert len(plain) < len(found) <= 9 * len(plain) and len(Star.prepare("val", star, **args, exchanged=8)) == len(
+        held_out
+    )
+    assert len({sample.id for sample, _ in found}) == len(found)
+    goals = {sample.meta_data["partner_persona"] for sample in copies}
+    assert goals.isdisjoint(sample.meta_data["partner_persona"] for sample, _ in held_out) and len(goals) > 3
+    for sample in copies:
+        said = " ".join([*sample.meta_data["history"], *sample.references])
+        assert sample.meta_data["user"] in PEOPLE and sample.meta_data["goal_values"]
+        if said.startswith("call") or " call " in said:
+            assert any(value in said for value in sample.meta_data["goal_values"])
 
 
 def test_tool_answers_as_the_knowledge_base_did(star, tmp_path):
