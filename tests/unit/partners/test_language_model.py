@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
@@ -44,3 +45,10 @@ def test_answers_end_at_the_shortest_limit(model, kwargs, longest):
 def test_what_a_partner_cannot_be(model, kwargs, message):
     with pytest.raises(ConfigError, match=message):
         LanguageModelPartner(**{"model_name": model, **kwargs})
+
+
+def test_weights_can_be_in_bfloat16(model):
+    partner = LanguageModelPartner(model, max_prompt_length=12, max_length=6, precision="bf16")
+    assert partner.language_model.dtype == torch.bfloat16
+    answers, problems = partner_answers(partner, PROMPTS)
+    assert not problems and all(len(answer) for answer in answers)
