@@ -82,6 +82,40 @@ class EncoderDecoder(nn.Module):
         return hidden[repeats]
 
 
+class _Growing(DynamicLayer):
+    """Keys and values with room for later tokens: without it, all of them are copied for each new token."""
+
+    _room: tuple[Tensor, Tensor] | None = None  # of which keys and values are the first columns
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            return super().update(key_states, value_states, *args, **kwargs)
+        before: tuple[Tensor, Tensor] = (self.keys, self.values)  # type: ignore[assignment]
+        n = before[0].shape[-2]
+        end = n + key_states.shape[-2]
+        # Other rows, after `reorder_cache`, are in other memory.
+        is_there = self._room is not None and before[0].data_ptr() == self._room[0].data_ptr()
+        if self._room is None or not is_there or self._room[0].shape[-2] < end:
+            room = [each.new_empty(*each.shape[:-2], end + _ROOM, each.shape[-1]) for each in before]
+            for new, old in zip(room, before, strict=True):
+                new[..., :n, :] = old
+            self._room = room[0], room[1]
+        for each, new in zip(self._room, (key_states, value_states), strict=True):
+            each[..., n:end, :] = new
+        self.keys, self.values = (each[..., :end, :] for each in self._room)
+        return self.keys, self.values
+
+
+_ROOM = 64  # columns
+
+
+def growing_cache(model: Any) -> DynamicCache:
+    """An empty cache of a model, whose plain layers have room for later tokens; for generation without gradients."""
+    cache = DynamicCache(config=model.config)
+    cache.layers = [_Growing() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
 class PromptCache:
     """Keys and values of the last batch of prompts, to which conversations add a turn; while weights do not change."""
 
@@ -244,7 +278,7 @@ class CausalDecoder(Decoder):
         self._takes_positions = "position_ids" in parameters
         # Mamba's cache holds a state instead of keys and values.
         self._is_state = "cache_params" in parameters
-        self.cache = DynamicCache(config=trunk.config)  # of C columns, whose real tokens are in the mask (n, C)
+        self.cache = growing_cache(trunk)  # of C columns, whose real tokens are in the mask (n, C)
 
     def _first_hidden(self) -> Tensor:
         first, repeats = distinct_rows(self.context, self.mask)
@@ -265,7 +299,7 @@ class CausalDecoder(Decoder):
         prompts = [row[real] for row, real in zip(ids.cpu().numpy(), mask.cpu().numpy(), strict=True)]
         rows, n_last = self.prompt_cache.far_behind(prompts, FIXED_COST.get(ids.device.type, 0))
         if rows:  # such as those of new conversations
-            begun, cache = [prompts[row][:-n_last] for row in rows], DynamicCache(config=self._trunk.config)
+            begun, cache = [prompts[row][:-n_last] for row in rows], growing_cache(self._trunk)
             first_ids, first_mask = (each.to(ids.device) for each in padded(begun, left=True))
             columns = self._read_new(begun, first_ids, position_ids_from_mask(first_mask), cache)[1]
             self.prompt_cache.add(begun, cache, columns)

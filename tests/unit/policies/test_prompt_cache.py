@@ -5,9 +5,10 @@ import pytest
 import torch
 from architectures import CAUSAL, make_model
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer
+from transformers import DynamicCache
 
 from rl4dialog.policies import decoding
-from rl4dialog.policies.decoding import CausalDecoder, PromptCache, can_continue_prompts
+from rl4dialog.policies.decoding import CausalDecoder, PromptCache, can_continue_prompts, growing_cache
 from rl4dialog.policies.models import CONTINUED
 from tests.tiny import causal_decoder
 
@@ -135,3 +136,30 @@ def test_policy_remembers_prompts_only_in_conversations(shares):
     assert [read(prompt[:4]), read(prompt)] == [4, 6]
     with policy.remembering_prompts():
         assert read(prompt) == 6, "weights may have changed"
+
+
+def test_cache_with_room_holds_what_a_growing_one_holds():
+    rng = torch.Generator().manual_seed(0)
+    plain, roomy = DynamicCache(config=make_model("gpt2").config), growing_cache(make_model("gpt2"))
+
+    def add(n_rows, n):
+        new = torch.randn(2, n_rows, 2, n, 4, generator=rng)
+        for cache in (plain, roomy):
+            cache.update(*new, 0)
+        assert torch.equal(plain.layers[0].keys, roomy.layers[0].keys)
+        assert torch.equal(plain.layers[0].values, roomy.layers[0].values)
+
+    add(3, 5)
+    add(3, 1)
+    stored = roomy.layers[0].keys
+    before = stored.clone()
+    for _ in range(70):
+        add(3, 1)
+    memory = roomy.layers[0].keys.data_ptr()
+    add(3, 1)
+    assert roomy.layers[0].keys.data_ptr() == memory and torch.equal(stored, before)
+    for rows in ([2, 0, 1], [1, 2], [0]):
+        for cache in (plain, roomy):
+            cache.reorder_cache(torch.tensor(rows))
+        for _ in range(3):
+            add(len(rows), 1)
