@@ -106,5 +106,6 @@ def test_plan_gives_table_and_heatmap(tmp_path, monkeypatch):
     numbers = json.loads((tmp_path / "out" / "cross_play.json").read_text())
     assert numbers["met"] == {"PPO": ["known"]}
     assert numbers["estimates"]["conversation/turns"]["PPO"]["known"]["value"] == 2.0
-    assert cli.main(command) == 0
+    assert cli.main([*command, "--set", "cross_play.met={PPO: []}"]) == 0
     assert commands == [["PPO 0 with known", "PPO 0 with stranger"], []]
+    assert json.loads((tmp_path / "out" / "cross_play.json").read_text())["met"] == {"PPO": []}
