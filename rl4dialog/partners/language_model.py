@@ -89,7 +89,8 @@ class LanguageModelPartner(PartnerService):
             dialogue_format, end_of_turn, n_rows, *lengths, persona_key, needs_persona=needs_persona, ending=ending
         )
         if precision == "bf16":
-            model = model.bfloat16()
+            for each in model.parameters():  # not the frequencies of positions, which need to be exact
+                each.data = each.data.bfloat16()
         policy = answering_policy(model, end_of_turn, *lengths, generation_kwargs, precision=precision)
         self._policy = policy.to(get_device("auto"))
 

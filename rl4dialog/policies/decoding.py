@@ -88,14 +88,13 @@ class _Growing(DynamicLayer):
     _room: tuple[Tensor, Tensor] | None = None  # of which keys and values are the first columns
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
+        if not self.is_initialized or key_states.shape[-2] > 1:  # prompts, which may be kept
+            self._room = None
             return super().update(key_states, value_states, *args, **kwargs)
         before: tuple[Tensor, Tensor] = (self.keys, self.values)  # type: ignore[assignment]
         n = before[0].shape[-2]
         end = n + key_states.shape[-2]
-        # Other rows, after `reorder_cache`, are in other memory.
-        is_there = self._room is not None and before[0].data_ptr() == self._room[0].data_ptr()
-        if self._room is None or not is_there or self._room[0].shape[-2] < end:
+        if self._room is None or self._room[0].shape[-2] < end:
             room = [each.new_empty(*each.shape[:-2], end + _ROOM, each.shape[-1]) for each in before]
             for new, old in zip(room, before, strict=True):
                 new[..., :n, :] = old
@@ -104,6 +103,10 @@ class _Growing(DynamicLayer):
             each[..., n:end, :] = new
         self.keys, self.values = (each[..., :end, :] for each in self._room)
         return self.keys, self.values
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self._room = None
+        super().reorder_cache(beam_idx)  # type: ignore[arg-type]
 
 
 _ROOM = 64  # columns

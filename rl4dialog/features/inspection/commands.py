@@ -52,7 +52,10 @@ def doctor(args: Namespace) -> int:
     return 0
 
 
-_REPLAYED = ("env.args.partner={id: replay}", "env.args.first_speaker=sample")
+_REPLAYED = (
+    *("env.args.partner={id: replay}", "env.args.first_speaker=sample"),
+    "train_evaluation.value_rank_states=null",
+)
 
 
 @command(
@@ -90,7 +93,7 @@ def critic(args: Namespace) -> None:
     about: dict[str, Any] = {"checkpoint": find_checkpoint(root, args.checkpoint).name, "split": args.split}
     if args.logged:
         path, found = root / LOGGED_CRITIC_FILE, logged_statistics(measure, samples, args.success)
-        n = len({state["conversation"] for state in found["states"]})
+        n = len({state["id"] for state in found["states"]})
     else:
         states, returns, seen = measure.drawn(samples, args.n_states, args.n_continuations)
         alternatives = utterances_in(measure, states[: args.n_ordered], args.n_continuations)

@@ -18,6 +18,7 @@ from rl4dialog.core.protocols import Player
 from rl4dialog.core.types import Sample
 from rl4dialog.functional.statistics import bootstrap_intervals, spearman
 from rl4dialog.rollouts.conversing import Begun
+from rl4dialog.rollouts.talk import Talk
 from rl4dialog.runs.plots import plain_figure, save_figure
 from rl4dialog.training.critic_measure import DIGITS, MIN_STATES, CriticMeasure, Floats, State, value_ranks
 
@@ -90,7 +91,8 @@ class _Logged(Player):
     """Says what the agent said in the data."""
 
     def __init__(self, sample: Sample) -> None:
-        self.said = [*sample.references[:1], *(sample.meta_data or {}).get("continuation", ())[1::2]]
+        self.script = [*sample.references[:1], *(sample.meta_data or {}).get("continuation", ())]  # of both sides
+        self.said = self.script[::2]
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._rest = iter(self.said)
@@ -104,13 +106,13 @@ def logged_statistics(measure: CriticMeasure, samples: Sequence[Sample], success
 
     The value before each utterance of the agent is compared with the return, and with whether the conversation was a
     success: whether this outcome is 1, or by default, whether the return is above the median. The partner must be
-    ``replay``. Conversations with another number of utterances than in the data are left out: a tool answered in
-    another way, or a limit ended them.
+    ``replay``. Conversations that become others than in the data are left out: a tool answers a call in their midst, or
+    a limit ends them or cuts an utterance.
     """
     players = [_Logged(sample) for sample in samples]
     starts = [State(sample, measure.derived("partner", i), Begun()) for i, sample in enumerate(samples)]
     held = zip(players, measure.held("conversations of the data", starts, True, players), strict=True)
-    talks = [talk for player, talk in held if talk is not None and len(talk.replies) == len(player.said)]
+    talks = [talk for player, talk in held if talk is not None and _is_as_said(talk, player)]
     if len(talks) < MIN_STATES:
         n = f"{len(talks)} of {len(samples)}"
         raise DataError(
@@ -123,26 +125,36 @@ def logged_statistics(measure: CriticMeasure, samples: Sequence[Sample], success
             known = ", ".join(talk.dialogue.outcome) or "none"
             raise ConfigError(f"--success: conversations have no outcome {success!r} (outcomes: {known})")
         good.append(bool(returns[0][0] > middle if success is None else talk.dialogue.outcome[success] == 1))
+    if len({*good}) < 2:
+        kind = "whose return is above the median" if success is None else f"with the outcome {success}: 1"
+        raise ConfigError(f"critic --logged: {sum(good)} of {len(good)} conversations are those {kind}; set --success")
     rows = [
-        (i, turn, float(reply.of_tokens("values")[0]), float(own[0]), good[i])  # type: ignore[index]
+        (talk.dialogue.id, i, turn, float(reply.of_tokens("values")[0]), float(own[0]), good[i])  # type: ignore[index]
         for i, (talk, returns) in enumerate(zip(talks, returns_of, strict=True))
         for turn, (reply, own) in enumerate(zip(talk.replies, returns, strict=True))
     ]
-    owners, turns, values, returns = np.array([row[:4] for row in rows]).T
-    (found, warning), notes = value_ranks(_states(turns, values), returns[:, None]), list[str]()
+    owners, turns, values, returns = np.array([row[1:5] for row in rows]).T
+    found, notes = value_ranks(_states(turns, values), returns[:, None])[0], list[str]()
     found |= _areas_by_turn(owners, turns, values, np.array(good)) | {"success": float(np.mean(good))}
     if np.ptp(values) and np.ptp(returns):
         found["slope"] = float(np.polyfit(values, returns, 1)[0])
     if len(talks) < len(samples):
         notes.append(f"left out: {len(samples) - len(talks)} conversations that went another way than in the data")
-    names = ("conversation", "turn", "value", "return", "success")
-    of_states = [dict(zip(names, (i, turn + 1, *others), strict=True)) for i, turn, *others in rows]
+    names = ("id", "turn", "value", "return", "success")
+    of_states = [dict(zip(names, (id, turn + 1, *others), strict=True)) for id, _, turn, *others in rows]
     return {
         "metrics": dict(sorted(found.items())),
         "bins": _bins(values, returns),
-        "notes": [*notes, *([warning] if warning else [])],
+        "notes": notes,
         "states": of_states,
     }
+
+
+def _is_as_said(talk: Talk, player: _Logged) -> bool:
+    """Whether both sides said what they say in the data; tokens may be written with other spaces."""
+    n = 2 * len(player.said) - 1
+    found = [turn.text for turn in talk.dialogue.turns[talk.dialogue.n_given :]][:n]
+    return ["".join(text.split()) for text in found] == ["".join(text.split()) for text in player.script[:n]]
 
 
 def _states(turns: Floats, values: Floats) -> list[State]:

@@ -17,7 +17,7 @@ _PLACES = (
 _IS_NAME = re.compile(r"Name|\w+City|Airline|ServiceProvider|CarModel").fullmatch
 _NUMBERS = (
     r"(?<![\d:/$])(?P<hour>1[0-2]|[1-9])(?=(?::\d\d)?\s?[ap]\.?m\b)|(?<![\d/])(?P<day>[12]\d|3[01]|[1-9])(?:st|nd|rd|th)\b"
-    r"|(?<![\d:/$.])(?P<number>\d{3,}|1[3-9]|[2-9]\d)(?![\d:/%]|st\b|nd\b|rd\b|th\b|\s?[ap]\.?m\b)"
+    r"|(?<![\d:/$.])(?<!may )(?<!june )(?P<number>\d{3,}|1[3-9]|[2-9]\d)(?![\d:/%]|st\b|nd\b|rd\b|th\b|\s?[ap]\.?m\b)"
 )
 
 

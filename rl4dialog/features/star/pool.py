@@ -27,7 +27,7 @@ from rl4dialog.data.sides import check_partner, grouped, partner_sample
 from rl4dialog.features.star.exchange import Exchange
 from rl4dialog.features.star.gold import compare
 from rl4dialog.features.star.reading import Conversation, answer_text, files_of, place_of
-from rl4dialog.features.tools.right_calls import GOLD_KEY, Gold, right_slots
+from rl4dialog.features.tools.right_calls import GOLD_KEY, Gold, gold_call, right_slots
 
 _logger = logging.getLogger(__name__)
 Kind = Literal["checkable", "single", "all"]
@@ -59,7 +59,7 @@ class Star(TextGenPool):
         right_only: Whether ``train`` has only conversations whose call was right.
         exchanged: Number of copies of each conversation of ``train``, in which names, days, times and numbers are
             exchanged for others, so that a small model learns to copy them. Copies with a goal that ``val`` and
-            ``test`` can have are left out.
+            ``test`` can have, or whose call is not as right as before, are left out.
         learn: Side that is learned: ``agent``, the clerk, or ``partner``, the user, with the goal as beginning of the
             prompt and one row per conversation, after which it says ``[end]``.
     """
@@ -130,8 +130,11 @@ class Star(TextGenPool):
                 for number in range(1, exchanged + 1 if split == "train" else 1):
                     rng = random.Random(derive_seed(group_seed, each.id, number))
                     exchange = Exchange([schemas[task] for task in each.tasks if task in schemas], rng)
-                    if not (held_out_share and _is_held_out(exchange(each.goal), group_seed, held_out_share)):
-                        copies.append(_copy(dialogues[-1], exchange, number))
+                    copy = _copy(dialogues[-1], exchange, number)
+                    is_held_out = held_out_share and _is_held_out(exchange(each.goal), group_seed, held_out_share)
+                    # Where a value is spelled in another way, the copy's call can be another one than its goal's.
+                    if not is_held_out and _share(copy) == _share(dialogues[-1]):
+                        copies.append(copy)
         left_out = ", ".join(f"{n} {why}" for why, n in notes.most_common() if n)
         _logger.info("star, %s: %d conversations of groups %s; left out: %s", split, len(dialogues), own, left_out)
         if copies:
@@ -227,11 +230,20 @@ def _dialogue(
 
 
 def _copy(dialogue: Dialogue, exchange: Exchange, number: int) -> Dialogue:
-    calls = [turn.call and replace(turn.call, arguments=exchange(turn.call.arguments)) for turn in dialogue.turns]
+    calls = [
+        turn.call and replace(turn.call, arguments=exchange(turn.call.arguments), answer=exchange(turn.call.answer))
+        for turn in dialogue.turns
+    ]
     turns = [replace(t, text=exchange(t.text), call=call) for t, call in zip(dialogue.turns, calls, strict=True)]
     info = {key: exchange(each) for key, each in dialogue.meta_data.items() if key not in ("user", "clerk")}
     people = {key: dialogue.meta_data[key] for key in ("user", "clerk")}
     return replace(dialogue, id=f"{dialogue.id}_copy_{number}", turns=tuple(turns), meta_data={**info, **people})
+
+
+def _share(dialogue: Dialogue) -> float | None:
+    """Share of right slots in the last call, if it is known which call is right."""
+    calls, gold = [turn.call for turn in dialogue.turns if turn.call], gold_call(dialogue.meta_data)
+    return right_slots(calls, gold) if calls and gold else None
 
 
 def _values(wanted: Any) -> Iterator[str]:

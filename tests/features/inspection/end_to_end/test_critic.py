@@ -72,9 +72,10 @@ def test_values_of_logged_conversations_are_those_of_their_beginnings(tmp_path, 
     found = json.loads((own / "critic_logged.json").read_text(encoding="utf-8"))
     assert (own / "critic_logged.png").exists() and "auc_within_turns" in capsys.readouterr().out
     samples = run.data.samples("train")
-    assert {state["conversation"] for state in found["states"]} == {*range(len(samples))}
+    by_id = {str(sample.id): sample for sample in samples}
+    assert {str(state["id"]) for state in found["states"]} == by_id.keys()
     for state in found["states"]:
-        sample = samples[state["conversation"]]
+        sample = by_id[str(state["id"])]
         said = [*sample.references[:1], *sample.meta_data["continuation"]][: 2 * (state["turn"] - 1)]
         begun = sample.prompt_or_input_text + "".join(f"{text}<EOU>" for text in said)
         assert state["value"] == pytest.approx(read["".join(begun.split())])
