@@ -52,6 +52,18 @@ def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return math.nan if _has_no_order(x) or _has_no_order(y) else float(stats.spearmanr(x, y).statistic)
 
 
+def roc_auc(positive: NDArray[np.float64], negative: NDArray[np.float64]) -> float:
+    """Area under the ROC curve of the scores of two classes, shapes (N,) and (M,); NaN if one is empty.
+
+    It is how often a positive one is higher than a negative one, a tie counting half (Mann and Whitney 1947).
+    """
+    n, m = len(positive), len(negative)
+    if not n or not m:
+        return math.nan
+    ranks = stats.rankdata(np.concatenate([positive, negative]))[:n].sum()
+    return float((ranks - n * (n + 1) / 2) / (n * m))
+
+
 def _has_no_order(values: NDArray[np.float64]) -> bool:
     return len(values) == 0 or bool((values == values[0]).all())
 

@@ -93,15 +93,14 @@ class _Growing(DynamicLayer):
             return super().update(key_states, value_states, *args, **kwargs)
         before: tuple[Tensor, Tensor] = (self.keys, self.values)  # type: ignore[assignment]
         n = before[0].shape[-2]
-        end = n + key_states.shape[-2]
-        if self._room is None or self._room[0].shape[-2] < end:
-            room = [each.new_empty(*each.shape[:-2], end + _ROOM, each.shape[-1]) for each in before]
+        if self._room is None or self._room[0].shape[-2] == n:
+            room = [each.new_empty(*each.shape[:-2], n + 1 + _ROOM, each.shape[-1]) for each in before]
             for new, old in zip(room, before, strict=True):
                 new[..., :n, :] = old
             self._room = room[0], room[1]
         for each, new in zip(self._room, (key_states, value_states), strict=True):
-            each[..., n:end, :] = new
-        self.keys, self.values = (each[..., :end, :] for each in self._room)
+            each[..., n : n + 1, :] = new
+        self.keys, self.values = (each[..., : n + 1, :] for each in self._room)
         return self.keys, self.values
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
@@ -166,8 +165,7 @@ class PromptCache:
         """Keep these prompts, which the model has read, as columns ``mask`` (n, C). Later tokens go to copies."""
         self._rows = {prompt.tobytes(): row for row, prompt in enumerate(prompts)}
         self._lengths = sorted({len(prompt) for prompt in prompts}, reverse=True)
-        self._layers = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[misc, union-attr]
-        self._mask = mask
+        self._layers, self._mask = _keys_and_values(cache), mask
 
     def add(self, prompts: Sequence[np.ndarray], cache: DynamicCache, mask: Tensor) -> None:
         """Keep these prompts, too, as :meth:`store`."""
@@ -175,18 +173,15 @@ class PromptCache:
             return self.store(prompts, cache, mask)
         self._rows |= {prompt.tobytes(): len(self._mask) + row for row, prompt in enumerate(prompts)}
         self._lengths = sorted({*self._lengths, *(len(prompt) for prompt in prompts)}, reverse=True)
-        width = max(self._mask.shape[1], mask.shape[1])
-        own: list[Any] = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[union-attr]
+        behind = mask.shape[1] - self._mask.shape[1]
+        before, after = max(behind, 0), max(-behind, 0)  # columns of padding, so that both have equally many
 
-        def joined(one: Tensor, other: Tensor, dim: int) -> Tensor:
-            after = [0, 0] * (one.dim() - 1 - dim)  # of the dimensions behind the columns
-            return torch.cat([pad(each, (*after, width - each.shape[dim], 0)) for each in (one, other)])
+        def joined(old: Tensor, new: Tensor, *inner: int) -> Tensor:
+            return torch.cat([pad(old, (*inner, before, 0)), pad(new, (*inner, after, 0))])
 
-        self._layers = [
-            (joined(keys, others[0], 2), joined(values, others[1], 2))
-            for (keys, values), others in zip(self._layers, own, strict=True)
-        ]
-        self._mask = joined(self._mask, mask, 1)
+        pairs = zip(self._layers, _keys_and_values(cache), strict=True)
+        self._layers = [(joined(k, new_k, 0, 0), joined(v, new_v, 0, 0)) for (k, v), (new_k, new_v) in pairs]
+        self._mask = joined(self._mask, mask)
 
     def _find(self, prompt: np.ndarray) -> tuple[int, int]:
         """Row of the longest known beginning of a prompt, and its length; at least one token is left to read."""
@@ -194,6 +189,11 @@ class PromptCache:
             if length < len(prompt) and (row := self._rows.get(prompt[:length].tobytes())) is not None:
                 return row, length
         return 0, 0
+
+
+def _keys_and_values(cache: DynamicCache) -> list[tuple[Tensor, Tensor]]:
+    """Keys and values of each layer, of shape (n, heads, C, size)."""
+    return [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[misc, union-attr]
 
 
 def most_gaps(prompt_length: int) -> int:
@@ -293,12 +293,12 @@ class CausalDecoder(Decoder):
     def _hidden_after(self, ids: Tensor) -> Tensor:
         self.mask = pad(self.mask, (0, 1), value=True)
         self.positions = self.positions[:, -1:] + 1
-        return self._step(ids, self.mask, self.positions)
+        return self._step(ids, self.mask, self.positions, self.cache)
 
     def _read_prompts(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the states after the prompts, and the mask of the columns in the cache."""
         if self.prompt_cache is None:
-            return self._step(ids, mask, positions), mask
+            return self._step(ids, mask, positions, self.cache), mask
         prompts = [row[real] for row, real in zip(ids.cpu().numpy(), mask.cpu().numpy(), strict=True)]
         rows, n_last = self.prompt_cache.far_behind(prompts, FIXED_COST.get(ids.device.type, 0))
         if rows:  # such as those of new conversations
@@ -319,13 +319,13 @@ class CausalDecoder(Decoder):
         columns = columns.to(ids.device)
         return self._step(ids[:, -n_new:], columns, positions[:, -n_new:], cache), columns
 
-    def _step(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache | None = None) -> Tensor:
+    def _step(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:
         output = self._trunk(
             input_ids=ids,
             # A recurrent state no longer contains the padding.
             attention_mask=None if self._is_state and mask.shape != ids.shape else mask.long(),
             use_cache=True,
-            **{"cache_params" if self._is_state else "past_key_values": self.cache if cache is None else cache},
+            **{"cache_params" if self._is_state else "past_key_values": cache},
             **({"position_ids": positions} if self._takes_positions else {}),
         )
         # Contiguous: for a strided view, torch's matrix product on a CPU copies the head's weights once per row.

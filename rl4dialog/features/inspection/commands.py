@@ -53,7 +53,8 @@ def doctor(args: Namespace) -> int:
 
 
 _REPLAYED = (
-    *("env.args.partner={id: replay}", "env.args.first_speaker=sample"),
+    "env.args.partner={id: replay}",
+    "env.args.first_speaker=sample",
     "train_evaluation.value_rank_states=null",
 )
 
@@ -65,7 +66,7 @@ _REPLAYED = (
     option("--n_states", "number of states, each of another conversation", default=200, at_least=10),
     option("--n_continuations", "number of continuations of each state", default=32, at_least=2),
     option("--n_ordered", "number of states in which utterances are compared", default=40, at_least=0),
-    flag("--logged", "measure it in the conversations of the data, instead of in those with the partner"),
+    flag("--logged", "measure it in all conversations of the data, instead of in --n_states with the partner"),
     option("--success", "with --logged: outcome that is 1 for a success (default: a return above the median)"),
     set_option("KEY=VALUE", "override a config key, such as train_evaluation.eval_batch_size=500"),
 )

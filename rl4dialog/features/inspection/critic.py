@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from stable_baselines3.common.utils import explained_variance
 
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.types import Sample
-from rl4dialog.functional.statistics import bootstrap_intervals, spearman
+from rl4dialog.functional.statistics import bootstrap_intervals, roc_auc, spearman
 from rl4dialog.rollouts.conversing import Begun
 from rl4dialog.rollouts.talk import Talk
 from rl4dialog.runs.plots import plain_figure, save_figure
@@ -91,14 +91,21 @@ class _Logged(Player):
     """Says what the agent said in the data."""
 
     def __init__(self, sample: Sample) -> None:
-        self.script = [*sample.references[:1], *(sample.meta_data or {}).get("continuation", ())]  # of both sides
-        self.said = self.script[::2]
+        script = [*sample.references[:1], *(sample.meta_data or {}).get("continuation", ())]  # of both sides
+        self._said = script[::2]
+        self._until_last = script[: 2 * len(self._said) - 1]
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
-        self._rest = iter(self.said)
+        self._rest = iter(self._said)
 
     def say(self, history: list[str]) -> str:
-        return next(self._rest, self.said[-1])
+        return next(self._rest, self._said[-1])
+
+    def went_as_here(self, talk: Talk) -> bool:
+        """Whether both sides said what they say in the data; tokens may be written with other spaces."""
+        found = [turn.text for turn in talk.dialogue.turns[talk.dialogue.n_given :]][: len(self._until_last)]
+        is_same = ["".join(text.split()) for text in found] == ["".join(text.split()) for text in self._until_last]
+        return is_same and len(talk.replies) == len(self._said)
 
 
 def logged_statistics(measure: CriticMeasure, samples: Sequence[Sample], success: str | None = None) -> dict[str, Any]:
@@ -111,58 +118,53 @@ def logged_statistics(measure: CriticMeasure, samples: Sequence[Sample], success
     """
     players = [_Logged(sample) for sample in samples]
     starts = [State(sample, measure.derived("partner", i), Begun()) for i, sample in enumerate(samples)]
-    held = zip(players, measure.held("conversations of the data", starts, True, players), strict=True)
-    talks = [talk for player, talk in held if talk is not None and _is_as_said(talk, player)]
-    if len(talks) < MIN_STATES:
-        n = f"{len(talks)} of {len(samples)}"
-        raise DataError(
-            f"a critic is measured on at least {MIN_STATES} conversations, but only {n} went as in the data"
-        )
-    returns_of, good = [measure.returns(talk.replies) for talk in talks], list[bool]()
-    middle = float(np.median([returns[0][0] for returns in returns_of]))
-    for talk, returns in zip(talks, returns_of, strict=True):
-        if success is not None and success not in talk.dialogue.outcome:
-            known = ", ".join(talk.dialogue.outcome) or "none"
-            raise ConfigError(f"--success: conversations have no outcome {success!r} (outcomes: {known})")
-        good.append(bool(returns[0][0] > middle if success is None else talk.dialogue.outcome[success] == 1))
-    if len({*good}) < 2:
-        kind = "whose return is above the median" if success is None else f"with the outcome {success}: 1"
-        raise ConfigError(f"critic --logged: {sum(good)} of {len(good)} conversations are those {kind}; set --success")
-    rows = [
-        (talk.dialogue.id, i, turn, float(reply.of_tokens("values")[0]), float(own[0]), good[i])  # type: ignore[index]
-        for i, (talk, returns) in enumerate(zip(talks, returns_of, strict=True))
-        for turn, (reply, own) in enumerate(zip(talk.replies, returns, strict=True))
-    ]
-    owners, turns, values, returns = np.array([row[1:5] for row in rows]).T
-    found, notes = value_ranks(_states(turns, values), returns[:, None])[0], list[str]()
-    found |= _areas_by_turn(owners, turns, values, np.array(good)) | {"success": float(np.mean(good))}
+    held = zip(starts, players, measure.held("conversations of the data", starts, True, players), strict=True)
+    kept = [(start, talk) for start, player, talk in held if talk is not None and player.went_as_here(talk)]
+    if len(kept) < MIN_STATES:
+        what = f"a critic is measured on at least {MIN_STATES} conversations"
+        raise DataError(f"{what}, but only {len(kept)} of {len(samples)} went as in the data")
+    returns_of = [measure.returns(talk.replies) for _, talk in kept]
+    good = _successes([talk for _, talk in kept], np.array([own[0][0] for own in returns_of]), success)
+    states, owners, returns = list[State](), list[int](), list[float]()
+    for i, ((start, talk), own) in enumerate(zip(kept, returns_of, strict=True)):
+        for turn, (reply, later) in enumerate(zip(talk.replies, own, strict=True)):
+            states.append(replace(start, turn=turn, value=float(reply.of_tokens("values")[0])))  # type: ignore[index]
+            owners.append(i)
+            returns.append(float(later[0]))
+    turns, values = (np.array([getattr(state, name) for state in states]) for name in ("turn", "value"))
+    found, _ = value_ranks(states, np.array(returns)[:, None])
+    found |= _areas_by_turn(np.array(owners), turns, values, good) | {"success": float(good.mean())}
     if np.ptp(values) and np.ptp(returns):
         found["slope"] = float(np.polyfit(values, returns, 1)[0])
-    if len(talks) < len(samples):
-        notes.append(f"left out: {len(samples) - len(talks)} conversations that went another way than in the data")
-    names = ("id", "turn", "value", "return", "success")
-    of_states = [dict(zip(names, (id, turn + 1, *others), strict=True)) for id, _, turn, *others in rows]
+    n_others = len(samples) - len(kept)
+    notes = [f"left out: {n_others} conversations that went another way than in the data"] if n_others else []
+    names, columns = ("id", "turn", "value", "return", "success"), zip(states, owners, returns, strict=True)
+    rows = [(state.sample.id, state.turn + 1, state.value, g, bool(good[i])) for state, i, g in columns]
     return {
         "metrics": dict(sorted(found.items())),
-        "bins": _bins(values, returns),
+        "bins": _bins(values, np.array(returns)),
         "notes": notes,
-        "states": of_states,
+        "states": [dict(zip(names, row, strict=True)) for row in rows],
     }
 
 
-def _is_as_said(talk: Talk, player: _Logged) -> bool:
-    """Whether both sides said what they say in the data; tokens may be written with other spaces."""
-    n = 2 * len(player.said) - 1
-    found = [turn.text for turn in talk.dialogue.turns[talk.dialogue.n_given :]][:n]
-    return ["".join(text.split()) for text in found] == ["".join(text.split()) for text in player.script[:n]]
+def _successes(talks: Sequence[Talk], returns: Floats, outcome: str | None) -> NDArray[np.bool_]:
+    """Whether each conversation was a success; a `ConfigError` if all or none were, or if they have no such outcome."""
+    good, kind = returns > np.median(returns), "whose return is above the median"
+    if outcome is not None:
+        if without := [talk for talk in talks if outcome not in talk.dialogue.outcome]:
+            known = ", ".join(without[0].dialogue.outcome) or "none"
+            raise ConfigError(f"--success: conversations have no outcome {outcome!r} (outcomes: {known})")
+        good, kind = np.array([talk.dialogue.outcome[outcome] == 1 for talk in talks]), f"with the outcome {outcome}: 1"
+    if good.all() or not good.any():
+        raise ConfigError(f"critic --logged: {good.sum()} of {len(good)} conversations are those {kind}; set --success")
+    return good
 
 
-def _states(turns: Floats, values: Floats) -> list[State]:
-    return [State(Sample(0, "", []), 0, Begun(), int(t), float(v)) for t, v in zip(turns, values, strict=True)]
-
-
-def _areas_by_turn(owners: Floats, turns: Floats, values: Floats, good: NDArray[np.bool_]) -> dict[str, float]:
-    """Areas under the ROC curve (Mann and Whitney 1947), within turns and in each, with intervals over conversations.
+def _areas_by_turn(
+    owners: NDArray[np.int64], turns: Floats, values: Floats, good: NDArray[np.bool_]
+) -> dict[str, float]:
+    """Areas under the ROC curve, within turns and in each, with intervals over conversations.
 
     Owners, turns and values of the states have shape (n,), whether conversations were good (m,).
     """
@@ -171,15 +173,13 @@ def _areas_by_turn(owners: Floats, turns: Floats, values: Floats, good: NDArray[
 
     def areas(drawn: NDArray[np.int64]) -> Floats:
         own = np.concatenate([places[i] for i in drawn])
-        won, pairs = np.zeros(len(known)), np.zeros(len(known))
+        each, pairs = np.zeros(len(known)), np.zeros(len(known))
         for i, turn in enumerate(known):
             here = own[turns[own] == turn]
-            is_good = good[owners[here].astype(int)]
-            n = is_good.sum()
-            won[i] = stats.rankdata(values[here])[is_good].sum() - n * (n + 1) / 2
-            pairs[i] = n * (len(here) - n)
-        with np.errstate(invalid="ignore"):
-            return np.append(won / pairs, won.sum() / pairs.sum())
+            is_good = good[owners[here]]
+            each[i] = roc_auc(values[here[is_good]], values[here[~is_good]])
+            pairs[i] = is_good.sum() * (~is_good).sum()
+        return np.append(each, np.nansum(each * pairs) / (pairs.sum() or math.nan))
 
     found, names = dict[str, float](), [*(f"auc/turn_{int(turn) + 1}" for turn in known), "auc_within_turns"]
     intervals = bootstrap_intervals(areas, len(good), n_resamples=500)

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.text import Text
-from scipy import stats
 from torch.nn import functional
 
 from rl4dialog.catalog import PartnerRegistry
@@ -33,7 +32,7 @@ from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.data.sides import END, Sides
 from rl4dialog.data.splits import folded, shuffled
-from rl4dialog.functional.statistics import Estimate, bootstrap_intervals
+from rl4dialog.functional.statistics import Estimate, bootstrap_intervals, roc_auc
 from rl4dialog.partners.several import names_of
 from rl4dialog.runs.report.pages import write_page
 from rl4dialog.runs.summary import format_interval, format_number, number_table
@@ -303,8 +302,7 @@ def classify(sides: Sequence[UserSide], people: Sequence[UserSide], seed: int = 
     def auc(a: NDArray[np.int64], b: NDArray[np.int64]) -> list[float]:
         ours = np.concatenate([scores[places[i]] for i in a])
         theirs = np.concatenate([scores[places[len(sides) + i]] for i in b])
-        ranks = stats.rankdata(np.concatenate([ours, theirs]))[: len(ours)].sum()
-        return [(ranks - len(ours) * (len(ours) + 1) / 2) / (len(ours) * len(theirs))]
+        return [roc_auc(ours, theirs)]
 
     value = auc(np.arange(len(sides)), np.arange(len(people)))[0]
     (interval,) = bootstrap_intervals(auc, len(sides), len(people), n_resamples=N_RESAMPLES)

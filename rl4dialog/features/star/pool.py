@@ -31,6 +31,7 @@ from rl4dialog.features.tools.right_calls import GOLD_KEY, Gold, gold_call, righ
 
 _logger = logging.getLogger(__name__)
 Kind = Literal["checkable", "single", "all"]
+_PEOPLE = ("user", "clerk")  # whose ids are in the meta data
 _SPEAKERS = {"user": PARTNER, "answer": TOOL}
 Groups = dict[str, list[Annotated[int, Field(ge=1)]]]
 
@@ -127,14 +128,8 @@ class Star(TextGenPool):
             else:
                 group = numbers[each.user]
                 dialogues.append(replace(dialogue, meta_data={**dialogue.meta_data, "group": group}))
-                for number in range(1, exchanged + 1 if split == "train" else 1):
-                    rng = random.Random(derive_seed(group_seed, each.id, number))
-                    exchange = Exchange([schemas[task] for task in each.tasks if task in schemas], rng)
-                    copy = _copy(dialogues[-1], exchange, number)
-                    is_held_out = held_out_share and _is_held_out(exchange(each.goal), group_seed, held_out_share)
-                    # Where a value is spelled in another way, the copy's call can be another one than its goal's.
-                    if not is_held_out and _share(copy) == _share(dialogues[-1]):
-                        copies.append(copy)
+                if split == "train":
+                    copies += _copies(dialogues[-1], each, schemas, exchanged, group_seed, held_out_share)
         left_out = ", ".join(f"{n} {why}" for why, n in notes.most_common() if n)
         _logger.info("star, %s: %d conversations of groups %s; left out: %s", split, len(dialogues), own, left_out)
         if copies:
@@ -229,15 +224,32 @@ def _dialogue(
     return "", replace(dialogue, turns=tuple(turns), outcome={"success": float(share == 1), "right_slots": share})
 
 
+def _copies(
+    dialogue: Dialogue,
+    conversation: Conversation,
+    schemas: Mapping[str, Mapping[str, Any]],
+    n: int,
+    seed: int,
+    held_out_share: float,
+) -> Iterator[Dialogue]:
+    """Up to n copies with exchanged values."""
+    apis, share = [schemas[task] for task in conversation.tasks if task in schemas], _share(dialogue)
+    for number in range(1, n + 1):
+        exchange = Exchange(apis, random.Random(derive_seed(seed, conversation.id, number)))
+        copy = _copy(dialogue, exchange, number)
+        # Where a value is spelled in another way, the copy's call can be another one than its goal's.
+        if not _is_held_out(exchange(conversation.goal), seed, held_out_share) and _share(copy) == share:
+            yield copy
+
+
 def _copy(dialogue: Dialogue, exchange: Exchange, number: int) -> Dialogue:
     calls = [
         turn.call and replace(turn.call, arguments=exchange(turn.call.arguments), answer=exchange(turn.call.answer))
         for turn in dialogue.turns
     ]
     turns = [replace(t, text=exchange(t.text), call=call) for t, call in zip(dialogue.turns, calls, strict=True)]
-    info = {key: exchange(each) for key, each in dialogue.meta_data.items() if key not in ("user", "clerk")}
-    people = {key: dialogue.meta_data[key] for key in ("user", "clerk")}
-    return replace(dialogue, id=f"{dialogue.id}_copy_{number}", turns=tuple(turns), meta_data={**info, **people})
+    info = {key: each if key in _PEOPLE else exchange(each) for key, each in dialogue.meta_data.items()}
+    return replace(dialogue, id=f"{dialogue.id}_copy_{number}", turns=tuple(turns), meta_data=info)
 
 
 def _share(dialogue: Dialogue) -> float | None:

@@ -2,13 +2,16 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from critics import Consistent, game_config, states_of
 
+from rl4dialog.core.types import PARTNER, Dialogue, Sample, Turn
 from rl4dialog.features.inspection.critic import (
     _areas_by_turn,
+    _Logged,
     critic_statistics,
     split_half_reliability,
     utterances_in,
@@ -55,6 +58,25 @@ def test_truth_ranks_highest_and_noise_at_chance():
     assert {f"value_rank/turn_{turn}" for turn in (1, 2, 3)} < metrics.keys() and AT_CHANCE not in notes
     found = critic_statistics(states_of(rng.normal(size=300), turns), returns, seen)
     assert abs(found["metrics"]["value_rank"]) < 0.15 and AT_CHANCE in found["notes"]
+
+
+@pytest.mark.parametrize(
+    ("said", "n_replies", "went"),
+    [
+        (["a b", "c", "d"], 2, True),
+        (["a  b", "c", "d", "bye"], 2, True),
+        (["a b", "x", "d"], 2, False),
+        (["a b", "c"], 1, False),
+        (["a b", "c", "d", "error", "d"], 3, False),
+    ],
+)
+def test_only_conversations_that_go_as_in_the_data_count(said, n_replies, went):
+    player = _Logged(Sample(0, "hi", ["a b"], {"continuation": ["c", "d", "bye"]}))
+    turns = [Turn(text, PARTNER) for text in ("hi", *said)]
+    assert (
+        player.went_as_here(SimpleNamespace(dialogue=Dialogue(0, tuple(turns), n_given=1), replies=[None] * n_replies))
+        is went
+    )
 
 
 def test_areas_are_of_pairs_in_the_same_turn():
