@@ -24,7 +24,7 @@ from rl4dialog.policies.answering import (
     sampled_answers,
 )
 from rl4dialog.policies.base import Precision
-from rl4dialog.policies.models import embedding_rows, load_language_model, named_model_positions
+from rl4dialog.policies.models import embedding_rows, load_language_model, named_model_positions, to_bfloat16
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer
@@ -89,8 +89,7 @@ class LanguageModelPartner(PartnerService):
             dialogue_format, end_of_turn, n_rows, *lengths, persona_key, needs_persona=needs_persona, ending=ending
         )
         if precision == "bf16":
-            for each in model.parameters():  # not the frequencies of positions, which need to be exact
-                each.data = each.data.bfloat16()
+            to_bfloat16(model)
         policy = answering_policy(model, end_of_turn, *lengths, generation_kwargs, precision=precision)
         self._policy = policy.to(get_device("auto"))
 

@@ -57,7 +57,7 @@ from rl4dialog.policies.graph_sampler import (
 )
 from rl4dialog.policies.heads import ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
-from rl4dialog.policies.models import embedding_rows, ids_without_token, quiet
+from rl4dialog.policies.models import embedding_rows, ids_without_token, quiet, to_bfloat16
 from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -207,7 +207,7 @@ class LMActorCriticPolicy(BasePolicy):
         # A recomputed layer would write its keys and values twice.
         self.share_prompts = share_prompts and not gradient_checkpointing
         if lora is not None and precision == "bf16":
-            model.bfloat16()  # frozen weights need no float32 master copy
+            to_bfloat16(model)  # frozen weights need no float32 master copy
         self.lora = LoRA(model, lora) if lora is not None else None
         without_token = ids_without_token(end_of_turn.tokenizer, embedding_rows(model))
         never = torch.tensor(without_token, device=model.device) if without_token else None

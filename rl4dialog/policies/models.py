@@ -64,6 +64,12 @@ def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
         _logger.warning(message, model_name)
 
 
+def to_bfloat16(model: PreTrainedModel) -> None:
+    """Round the weights to bfloat16, but no buffers: rotary positions need exact frequencies."""
+    for weights in model.parameters():
+        weights.data = weights.data.bfloat16()
+
+
 def refusal(config: Any, model_name: str, reason: str) -> ModelError:
     """Build the error for an unsupported architecture."""
     kind = bool(getattr(config, "is_encoder_decoder", False))

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from architectures import make_model
 from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.partners.language_model import LanguageModelPartner
+from rl4dialog.policies.models import to_bfloat16
 from rl4dialog.rollouts.conversing import partner_answers
 
 PROMPTS = {"prompt_ids": np.array([[1, 3, 4], [4, 5, 3]]), "prompt_mask": np.array([[0, 1, 1], [1, 1, 1]])}
@@ -45,6 +47,14 @@ def test_answers_end_at_the_shortest_limit(model, kwargs, longest):
 def test_what_a_partner_cannot_be(model, kwargs, message):
     with pytest.raises(ConfigError, match=message):
         LanguageModelPartner(**{"model_name": model, **kwargs})
+
+
+def test_frequencies_of_positions_stay_exact_in_bfloat16():
+    llama = make_model("llama")
+    before = {name: each.clone() for name, each in llama.named_buffers()}
+    to_bfloat16(llama)
+    assert before and {each.dtype for each in llama.parameters()} == {torch.bfloat16}
+    assert all(torch.equal(each, before[name]) for name, each in llama.named_buffers())
 
 
 def test_weights_can_be_in_bfloat16(model):
