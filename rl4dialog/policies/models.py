@@ -65,9 +65,10 @@ def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
 
 
 def to_bfloat16(model: PreTrainedModel) -> None:
-    """Round the weights to bfloat16, but no buffers: rotary positions need exact frequencies."""
-    for weights in model.parameters():
-        weights.data = weights.data.bfloat16()
+    """Round what a checkpoint holds to bfloat16, but no computed buffers: rotary positions need exact frequencies."""
+    for weights in model.state_dict(keep_vars=True).values():
+        if weights.is_floating_point():
+            weights.data = weights.data.bfloat16()
 
 
 def refusal(config: Any, model_name: str, reason: str) -> ModelError:

@@ -137,4 +137,5 @@ def test_config_runs_for_one_iteration(
     assert before["epoch"] == 0 < after["epoch"] and before["metrics"].keys() == after["metrics"].keys() != set()
     if kind_of(config) is OnPolicyConfig:
         (info,) = lines(folder / "rollout_info.jsonl")
-        assert info["rollout/tokens"] >= 8 and abs(info["rollout/kl"]) < 1e-3
+        rounding = 0.01 if config.get("precision") == "bf16" else 1e-5
+        assert info["rollout/tokens"] >= 8 and abs(info["rollout/kl"]) < rounding

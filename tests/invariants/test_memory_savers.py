@@ -100,9 +100,9 @@ def test_layers_of_a_kind_are_compiled_once(monkeypatch):
         batch = batch_of()
         policy.evaluate_actions(batch.observations, batch.flat("response_ids"))
         for policy.sampler in ("transformers", "graph"):
-            policy.generate(batch.observations)
+            policy.generate(batch.observations, min_length=5)  # rows that end early would be left out of the batch
         counts.append(len(compiled))
-    assert 0 < counts[1] <= counts[0] + 1, "not one more for each layer"
+    assert 0 < counts[0] == counts[1], "not one more for each layer"
 
 
 def test_recomputing_keeps_fewer_activations():
