@@ -168,6 +168,8 @@ class QualityPlan(_WithSeeds):
         for name, step in self.steps.items():
             _check_names(f"steps.{name}.worlds", step.worlds or [], self.worlds)
         agents = [*self.runs, *(self.cross_play.agents if self.cross_play else [])]
+        if BEFORE in self.runs:
+            raise ValueError(f"runs: {BEFORE!r} names the runs of the other row at their start; rename the row")
         for label, row in self.runs.items():
             where = f"runs.{label}"
             if bool(self.worlds) == (row.config is not None):

@@ -88,6 +88,7 @@ def test_the_hash_of_a_config_is_the_same_in_every_output_folder(tmp_path):
         ({**IN_WORLDS, "runs": {"PPO": {"adds_to": "PPO"}}}, "runs.PPO.adds_to: 'PPO' is none of them"),
         ({**IN_WORLDS, "runs": {"PPO": {"set_in": {"lon": []}}}}, "set_in: 'lon' is none of short, long; did you mean"),
         ({**IN_WORLDS, "comparisons": [["PPO", "big"]]}, "comparisons: 'big' is none of PPO, small, smaller"),
+        ({"runs": {"before training": {"config": "x"}}}, "'before training' names the runs of the other row"),
         ({"pools_worlds": True}, "pools_worlds needs worlds with the same metric, not none"),
         ({"title": None}, "the key 'title' is missing"),
         ({"metric": {}}, "metric: unknown key; did you mean 'metrics'"),

@@ -83,6 +83,8 @@ def test_values_of_logged_conversations_are_those_of_their_beginnings(tmp_path, 
     assert cli.main(["critic", "--run", str(own), "--logged", "--success", "won"]) == 2
     assert "no outcome 'won'" in capsys.readouterr().err
     assert cli.main(["critic", "--run", str(own), "--success", "won"]) == 2
+    assert cli.main(["critic", "--run", str(own), "--logged", "--n_states", "20"]) == 2
+    assert "--n_states is only without --logged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
