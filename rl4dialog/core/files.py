@@ -15,6 +15,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, is_dataclass
 from enum import Enum
 from itertools import chain
 from pathlib import Path
@@ -214,7 +215,10 @@ def write_text(path: Path, text: str, advice: str = "") -> None:
 
 
 def to_plain(obj: Any) -> Any:
-    """Convert an object to JSON types: arrays to lists, NaN and infinities to ``None``, unknown objects to text."""
+    """Convert an object to JSON types: arrays to lists, dataclasses to dicts, NaN and infinities to ``None``.
+
+    Unknown objects become text.
+    """
     if isinstance(obj, Enum):
         return to_plain(obj.value)
     if obj is None or isinstance(obj, (bool, int)):
@@ -227,6 +231,8 @@ def to_plain(obj: Any) -> Any:
         return list(map(to_plain, obj))
     if isinstance(obj, (set, frozenset)):
         return sorted(map(to_plain, obj), key=str)
+    if is_dataclass(obj) and not isinstance(obj, type):
+        return to_plain(asdict(obj))
     # Numpy and torch scalars and arrays, without importing either library.
     if callable(getattr(obj, "tolist", None)):
         return to_plain(obj.tolist())

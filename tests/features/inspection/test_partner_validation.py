@@ -173,6 +173,10 @@ def test_command_writes_a_page_with_a_verdict(tmp_path, capsys):
     assert "rules talks like people in" in printed and "not in" in printed
     found = json.loads((tmp_path / "out" / "partners.json").read_text())
     assert found["verdicts"]["rules"].startswith("talks like people in")
+    rows = {row["name"]: row for row in found["partners"][0]["rows"]}
+    assert rows["values said in any turn"]["partner"]["value"] == 1
+    asked = rows["questions"]["people"]
+    assert 0 < asked["interval"]["low"] < asked["value"] < asked["interval"]["high"] < 1
     page = (tmp_path / "out" / "partners.html").read_text()
     assert "It talks like people in" in page and "What gives it away" in page
     assert main([*command, str(simulated)]) == 2
