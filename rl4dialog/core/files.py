@@ -15,7 +15,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import chain
 from pathlib import Path
@@ -232,7 +232,7 @@ def to_plain(obj: Any) -> Any:
     if isinstance(obj, (set, frozenset)):
         return sorted(map(to_plain, obj), key=str)
     if is_dataclass(obj) and not isinstance(obj, type):
-        return to_plain(asdict(obj))
+        return {each.name: to_plain(getattr(obj, each.name)) for each in fields(obj)}
     # Numpy and torch scalars and arrays, without importing either library.
     if callable(getattr(obj, "tolist", None)):
         return to_plain(obj.tolist())

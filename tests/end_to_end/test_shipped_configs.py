@@ -139,3 +139,4 @@ def test_config_runs_for_one_iteration(
         (info,) = lines(folder / "rollout_info.jsonl")
         rounding = 0.01 if config.get("precision") == "bf16" else 1e-5
         assert info["rollout/tokens"] >= 8 and abs(info["rollout/kl"]) < rounding
+        assert info["rollout/kl_is_rounding"] == 1

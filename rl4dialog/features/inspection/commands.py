@@ -85,14 +85,15 @@ def critic(args: Namespace) -> None:
     from rl4dialog.runs.run_folder import CRITIC_MEASURE_FILE, LOGGED_CRITIC_FILE
     from rl4dialog.training.critic_measure import CriticMeasure
 
-    for name in ("success",) if not args.logged else _OF_DRAWN:
-        if getattr(args, name) is not None:
-            raise ConfigError(f"--{name} is only {'without' if args.logged else 'for'} --logged")
-    n_states, n_continuations, n_ordered = (
-        default if (given := getattr(args, name)) is None else given for name, default in _OF_DRAWN.items()
-    )
+    for name, default in _OF_DRAWN.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+        elif args.logged:
+            raise ConfigError(f"--{name} is only without --logged")
     if args.logged:
         args.overrides = [*args.overrides, *_REPLAYED]
+    elif args.success is not None:
+        raise ConfigError("--success is only for --logged")
     loaded = load_model(Namespace(**vars(args), model=None, config_path=None))
     measure = CriticMeasure(loaded, loaded.policy, loaded.policy_with_critic, args.seed, repeats=not args.logged)
     samples, root = loaded.data.samples(args.split), Path(args.run_path).expanduser()
@@ -101,10 +102,10 @@ def critic(args: Namespace) -> None:
         path, found = root / LOGGED_CRITIC_FILE, logged_statistics(measure, samples, args.success)
         n = len({state["id"] for state in found["states"]})
     else:
-        states, returns, seen = measure.drawn(samples, n_states, n_continuations)
-        alternatives = utterances_in(measure, states[:n_ordered], n_continuations)
+        states, returns, seen = measure.drawn(samples, args.n_states, args.n_continuations)
+        alternatives = utterances_in(measure, states[: args.n_ordered], args.n_continuations)
         path, found, n = root / CRITIC_MEASURE_FILE, critic_statistics(states, returns, seen, alternatives), len(states)
-        about |= {"seed": args.seed, "n_states": n, "n_continuations": n_continuations}
+        about |= {"seed": args.seed, "n_states": n, "n_continuations": args.n_continuations}
         found["states"] = [{"id": each.sample.id, "turn": each.turn + 1, "value": each.value} for each in states]
     found["notes"] += measure.notes
     write_json(path, about | found)

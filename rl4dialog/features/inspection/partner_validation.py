@@ -26,7 +26,7 @@ from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.console import Console
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.files import to_plain, write_json
+from rl4dialog.core.files import write_json
 from rl4dialog.core.types import AGENT, PARTNER, TOOL, Dialogue, Sample, Turn
 from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.data.dialogue_text import persona_in
@@ -477,7 +477,7 @@ def language_models(config: TextConfig) -> Iterator[tuple[str, LanguageModelPart
 def write_findings(found: Sequence[Found], folder: Path, about: Mapping[str, Any]) -> Path:
     """Write ``partners.json`` and the page ``partners.html``."""
     verdicts = {each.name: each.verdict for each in found}
-    write_json(folder / "partners.json", {**about, "verdicts": verdicts, "partners": to_plain(found)})
+    write_json(folder / "partners.json", {**about, "verdicts": verdicts, "partners": found})
     return write_page(
         Path(__file__).with_name("partners.html"),
         folder / "partners.html",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -171,10 +171,7 @@ def _met(plan: CrossPlayPlan, run: Path, output: Path) -> list[str]:
 
 def write_numbers(found: CrossPlay, path: Path) -> None:
     """Write all estimates as JSON."""
-    numbers = {
-        metric: {agent: {name: asdict(each) for name, each in found.estimates(metric, agent).items()} for agent in own}
-        for metric, own in found.scores.items()
-    }
+    numbers = {metric: {agent: found.estimates(metric, agent) for agent in own} for metric, own in found.scores.items()}
     write_json(path, {"partners": found.partners, "met": found.met, "estimates": numbers})
 
 

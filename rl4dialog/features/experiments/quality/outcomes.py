@@ -198,7 +198,7 @@ def _with_nan(key: str, value: Any) -> Any:
 def write_outcomes(outcomes: Sequence[Outcome], path: Path) -> None:
     """Write all numbers as JSON: sorted, and each run in its own line, so that git merges files of several runs."""
     ordered = sorted(outcomes, key=lambda outcome: outcome.key)
-    lines = (json_line(to_plain(asdict(outcome))).decode("utf-8").strip() for outcome in ordered)
+    lines = (json_line(to_plain(outcome)).decode("utf-8").strip() for outcome in ordered)
     with naming_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, '{"runs": [\n' + ",\n".join(lines) + "\n]}\n")
@@ -211,7 +211,7 @@ def judge_repetition(recorded: Outcome, repeated: Outcome, metric: str, row: Seq
     else sums may be rounded in another order, which changes a run as much as another seed does. There, the metric must
     be within the 99 % prediction interval of the row's seeds (Student's t): one of a hundred sound runs is outside.
     """
-    one, other = (flatten(to_plain(asdict(each))) for each in (recorded, repeated))
+    one, other = (flatten(to_plain(each)) for each in (recorded, repeated))
     changed = [key for key in one if one[key] != other.get(key) and key not in _OF_TIME]
     places = ("made_by.commit", "made_by.versions", "made_by.machine", "made_by.gpus", "made_by.is_modified")
     moved = [f"{key} {one[key]} is now {other.get(key)}" for key in changed if key.startswith(places)]
