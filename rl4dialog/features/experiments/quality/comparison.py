@@ -216,10 +216,9 @@ def prepare(runs: Sequence[PlannedRun], output: Path) -> None:
 def make_steps(plan: QualityPlan, output: Path, runs: Sequence[PlannedRun] = ()) -> None:
     """Run the commands before the runs, except those whose result exists."""
     for name, step in plan.steps.items():
-        texts = [step.creates, *step.command]
         own = [run for run in runs if step.worlds is None or run.world in step.worlds]
-        with_runs = {tuple(filled(texts, output, run.seed, run.world)) for run in own}
-        needed = with_runs if runs else {tuple(filled(texts, output))}
+        with_runs = {tuple(filled(texts, output, run.seed, run.world)) for texts in step.commands for run in own}
+        needed = with_runs if runs else {tuple(filled(texts, output)) for texts in step.commands}
         for creates, *command in sorted(needed):
             # A step that is killed may have created a part of its result.
             begun = output / f".step_{content_hash([creates])[:16]}"

@@ -23,8 +23,8 @@ from rl4dialog.runs.run_folder import is_complete
 from rl4dialog.training.building.components import import_and_check
 from rl4dialog.training.checkpoint import is_done
 
-OUTPUT, SEED, WORLD = "{output}", "{seed}", "{world}"
-"""Stand for the output folder, and for a run's seed and world, in commands, paths and overrides."""
+OUTPUT, SEED, WORLD, EACH = "{output}", "{seed}", "{world}", "{each}"
+"""Stand for the output folder, for a run's seed and world, and for the values of a step's ``for_each``."""
 
 
 class Step(Block):
@@ -34,8 +34,22 @@ class Step(Block):
     """Arguments of ``rl4dialog``, such as ``[classifier, --output_dir, "{output}/judge"]``."""
     creates: str
     """A file or folder that the step creates; the step is skipped if it exists."""
+    for_each: list[int | str] | None = Field(default=None, min_length=1)
+    """Values of ``{each}``, one command for each."""
     worlds: list[str] | None = None
     """Worlds that need it. Default: all."""
+
+    @model_validator(mode="after")
+    def _each_creates_its_own(self) -> Step:
+        if (self.for_each is None) == (EACH in self.creates):
+            raise ValueError(f"creates: it must have {EACH} if the step has 'for_each', and only then")
+        return self
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """``creates`` and the command, for each value of ``for_each``."""
+        texts = [self.creates, *self.command]
+        return [[text.replace(EACH, str(value)) for text in texts] for value in self.for_each or [EACH]]
 
 
 class _WithSeeds(Block):

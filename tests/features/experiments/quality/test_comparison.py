@@ -41,6 +41,21 @@ def test_steps_are_made_once_and_in_order(tmp_path, monkeypatch):
     assert made == [["make", f"{tmp_path}/b"]]
 
 
+def test_a_step_is_made_for_each_value(tmp_path, monkeypatch):
+    made = []
+
+    def run_command(command):
+        made.append([*command])
+        Path(command[1]).touch()
+        return 0
+
+    monkeypatch.setattr(comparison, "run_command", run_command)
+    step = {"for_each": [2, "b"], "command": ["make", "{output}/{each}", "[{each}]"], "creates": "{output}/{each}"}
+    plan, _ = plan_of(tmp_path, steps={"all": step})
+    make_steps(plan, tmp_path)
+    assert made == [["make", f"{tmp_path}/2", "[2]"], ["make", f"{tmp_path}/b", "[b]"]]
+
+
 def test_a_step_is_made_only_for_its_worlds(tmp_path, monkeypatch):
     made = []
 

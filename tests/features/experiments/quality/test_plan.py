@@ -96,6 +96,11 @@ def test_the_hash_of_a_config_is_the_same_in_every_output_folder(tmp_path):
         ({"runs": {"PPO": {"config": "config.yml", "seeds": [1, 1]}}}, r"a seed is listed twice: \[1, 1\]"),
         ({"runs": {"PPO": {"config": "config.yml", "seeds": []}}}, "runs.PPO.seeds"),
         ({"metrics": {}}, "metrics"),
+        (
+            {"steps": {"a": {"command": ["make"], "creates": "x", "for_each": [1]}}},
+            "steps.a: creates: it must have {each}",
+        ),
+        ({"steps": {"a": {"command": ["make"], "creates": "{each}"}}}, "steps.a: creates: it must have {each}"),
     ],
 )
 def test_mistakes_are_named(tmp_path, changes, message):
@@ -126,8 +131,8 @@ def test_shipped_plans_are_valid(path):
     plan = load_plan(path, [])
     for run in planned_runs(plan, path, Path("output")):
         check_components(run.config)
-    for step in plan.steps.values():
-        args = make_parser().parse_args(filled(step.command, Path("output"), world=next(iter(plan.compared_in))))
+    for _, *command in (texts for step in plan.steps.values() for texts in step.commands):
+        args = make_parser().parse_args(filled(command, Path("output"), world=next(iter(plan.compared_in))))
         if args.command == "train":
             check_components(load_config(ROOT / args.config_path, args.overrides))
     assert f"rl4dialog benchmark task_configs/benchmarks/{path.name}" in path.read_text(encoding="utf-8")
