@@ -65,9 +65,10 @@ def cross_play_parts(plan: QualityPlan, found: CrossPlay, heatmap: str) -> list[
         header = ["agent", *found.partners, *MEANS]
         parts += [f"### {plan.metrics[metric]}", _OF_CROSS_PLAY.format(metric=metric), _table(header, rows)]
         reference = plan.reference if plan.reference in of_agents else next(iter(of_agents))
-        compared = [[a, *map(_interval, found.differences(metric, a, reference).values())] for a in of_agents]
-        others = [row for row in compared if row[0] != reference]
-        parts += [f"More than {reference}:", _table(["agent", *found.partners], others)] if others else []
+        pairs = [[agent, reference] for agent in of_agents if agent != reference]
+        pairs += [pair for pair in plan.comparisons if {*pair} <= of_agents.keys() and pair not in pairs]
+        compared = [[*pair, *map(_interval, found.differences(metric, *pair).values())] for pair in pairs]
+        parts += ["Differences:", _table(["agent", "compared with", *found.partners], compared)] if pairs else []
     return parts
 
 
@@ -83,8 +84,8 @@ def worlds_page(
         if (found := outcomes.of_world(name)).done:
             same_kl = _same_kl(found, world.metric)
             parts += [f"## {name or 'Test metrics'}", *_world_table(plan, name, found), *_starts(found), *same_kl]
-    if plan.comparisons:
-        parts += ["## Comparisons", _comparisons(plan, outcomes)]
+    if compared := _comparisons(plan, outcomes):
+        parts += ["## Comparisons", compared]
     if not math.isnan(_fewest_tokens(outcomes)):
         parts += ["## Curves", f"![curves over tokens]({curves})"]
     parts += [*more, "## Runs", _made_by(outcomes)]
@@ -234,9 +235,8 @@ def _comparisons(plan: QualityPlan, outcomes: Outcomes) -> str:
     for name, world in plan.compared_in.items():
         found = outcomes.of_world(name)
         for ours, others in plan.comparisons:
-            if all(
-                label == BEFORE or name in (plan.runs[label].worlds or plan.compared_in) for label in (ours, others)
-            ):
+            rows_of = [plan.runs.get(label) for label in (ours, others) if label != BEFORE]
+            if all(row is not None and name in (row.worlds or plan.compared_in) for row in rows_of):
                 runs = found.of(ours)
                 base = [replace(run, after=run.before) for run in runs] if others == BEFORE else found.of(others)
                 differences = tested.setdefault(("all" if plan.pools_worlds else name, ours, others), [])
@@ -249,7 +249,7 @@ def _comparisons(plan: QualityPlan, outcomes: Outcomes) -> str:
     adjusted = holm(p_values)
     cells = [[*row, *map(_p, ps)] for row, ps in zip(rows, zip(p_values, adjusted, strict=True), strict=True)]
     header = ["world", "row", "compared with", "pairs", "difference", "p", "adjusted p"]
-    return _OF_COMPARISONS.format(n=len(rows)) + "\n\n" + _table(header, cells)
+    return _OF_COMPARISONS.format(n=len(rows)) + "\n\n" + _table(header, cells) if rows else ""
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -156,7 +156,7 @@ class QualityPlan(_WithSeeds):
     reference: str | None = None
     """Row from which the differences of all others are measured. Default: the first one."""
     comparisons: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
-    """Pairs of rows that are tested, fixed before any result is seen: ``[[PPO, RLOO], ...]``.
+    """Pairs of rows or agents that are compared, fixed before any result is seen: ``[[PPO, RLOO], ...]``.
 
     The second one may be ``before training``, the runs of the first one at their start."""
     pools_worlds: bool = False
@@ -198,7 +198,7 @@ class QualityPlan(_WithSeeds):
             earlier.append(label)
         _check_names("reference", [self.reference or agents[0]], agents)
         for ours, others in self.comparisons:
-            _check_names("comparisons", [ours] if others == BEFORE else [ours, others], self.runs)
+            _check_names("comparisons", [ours] if others == BEFORE else [ours, others], agents)
         return self
 
     @property

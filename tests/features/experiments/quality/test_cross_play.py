@@ -12,6 +12,7 @@ from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.features.experiments.quality import cross_play
 from rl4dialog.features.experiments.quality.cross_play import CrossPlay, estimate
+from rl4dialog.features.experiments.quality.page import cross_play_parts
 from rl4dialog.features.experiments.quality.plan import load_plan
 from rl4dialog.runs.report.metrics import mean_estimate, sample_estimate
 
@@ -60,6 +61,23 @@ def test_differences_are_paired_by_sample_and_run():
     pair = found.differences("m", "x", "y")["a"]
     assert pair.value == pytest.approx(1) and (pair.interval is None or pair.interval.low > 0.99)
     assert found.differences("m", "x", "z")["a"].value == pytest.approx(1 + hard.mean() - hard[0].mean())
+
+
+def test_page_compares_with_the_reference_and_the_pairs_of_the_plan(tmp_path):
+    hard = np.random.default_rng(0).normal(size=(1, 60))
+    found = crossed(x=[hard] * 3, y=[hard + 1] * 3, z=[hard + 3] * 3)
+    agents = {name: [name] for name in "xyz"}
+    block = {"partners": {"a": RULES, "b": STRANGER}, "agents": agents}
+    changes = {"runs": None, "cross_play": block, "metrics": {"m": "score"}, "reference": "x"}
+    plan = load_plan(write_plan(tmp_path, **changes, comparisons=[["z", "y"], ["z", "x"]]), [])
+    table = cross_play_parts(plan, found, "heatmap.png")[-1].splitlines()
+    assert [line.split(" | ")[:3] for line in table[2:]] == [
+        ["| y", "x", "1.000 [1.000, 1.000]"],
+        ["| z", "x", "3.000 [3.000, 3.000]"],
+        ["| z", "y", "2.000 [2.000, 2.000]"],
+    ]
+    with pytest.raises(ConfigError, match="comparisons: 'w' is none of x, y, z"):
+        load_plan(write_plan(tmp_path, **changes, comparisons=[["z", "w"]]), [])
 
 
 @pytest.mark.parametrize(
