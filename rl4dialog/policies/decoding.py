@@ -30,6 +30,7 @@ from rl4dialog.functional.masks import (
     rows_to_share,
     trim_left_padding,
 )
+from rl4dialog.policies.attention import attending_by_products
 from rl4dialog.policies.heads import head_is_plain, lm_logits
 from rl4dialog.policies.models import CACHED, CONTINUED, HIDES_PAD_TOKENS, SKIPS_PAD_TOKENS, UNCACHED, decoder_start_id
 
@@ -293,7 +294,8 @@ class CausalDecoder(Decoder):
     def _hidden_after(self, ids: Tensor) -> Tensor:
         self.mask = pad(self.mask, (0, 1), value=True)
         self.positions = self.positions[:, -1:] + 1
-        return self._step(ids, self.mask, self.positions, self.cache)
+        with attending_by_products(ids.device):
+            return self._step(ids, self.mask, self.positions, self.cache)
 
     def _read_prompts(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the states after the prompts, and the mask of the columns in the cache."""
