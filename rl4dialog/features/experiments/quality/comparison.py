@@ -152,18 +152,21 @@ def _cross_play(ledger: Ledger, n_jobs: int, failed: dict[str, int]) -> list[str
     """Hold conversations with all partners, unless there are no jobs; returns the parts of the page about them."""
     plan, output = ledger.plan, ledger.output
     assert plan.cross_play is not None
-    rows: dict[str, list[Path]] = {label: [] for label in plan.runs}
-    for run in sorted(ledger.runs, key=lambda run: run.seed):
-        if run.is_done(folder := ledger.folder(run)):
-            rows[run.label].append(folder)
-    agents = cross_play.agents_of(plan.cross_play, rows, output)
-    if n_jobs:
-        failed |= cross_play.play(plan.cross_play, agents, output, n_jobs)
-    found = cross_play.read(plan.cross_play, [*plan.metrics], agents, output)
-    if not found.met:
+    worlds = []
+    for world in plan.compared_in:
+        rows: dict[str, list[Path]] = {label: [] for label in plan.runs}
+        for run in sorted(ledger.runs, key=lambda run: run.seed):
+            if run.world == world and run.is_done(folder := ledger.folder(run)):
+                rows[run.label].append(folder)
+        agents = cross_play.agents_of(plan.cross_play, rows, output, world)
+        if n_jobs:
+            failed |= cross_play.play(agents, n_jobs)
+        worlds.append(cross_play.read(agents, ledger.metrics(world)))
+    if not (worlds := [each for each in worlds if each.met]):
         return []
+    found = cross_play.pooled(worlds)
     cross_play.write_numbers(found, output / cross_play.NUMBERS_FILE)
-    cross_play.plot_heatmap(found, next(iter(plan.metrics)), output / cross_play.HEATMAP_FILE)
+    cross_play.plot_heatmap(found, next(iter(found.scores)), output / cross_play.HEATMAP_FILE)
     return cross_play_parts(plan, found, cross_play.HEATMAP_FILE)
 
 

@@ -6,6 +6,7 @@ of its training has learned this partner.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,42 +77,117 @@ def estimate(scores: Scores, are_differences: bool = False) -> Estimate:
     return Estimate(value, student_interval(value, by_run, by_sample))
 
 
-def play(plan: CrossPlayPlan, agents: Mapping[str, Sequence[Path]], output: Path, n_jobs: int) -> dict[str, int]:
-    """Hold the conversations of agents, given their runs, with all partners, unless they are there; see `run_all`."""
-    commands = {}
-    for agent, folders in agents.items():
+@dataclass
+class Agents:
+    """Runs of the agents of a world, by label, and what the plan says about their conversations."""
+
+    plan: CrossPlayPlan
+    runs: Mapping[str, Sequence[Path]]
+    output: Path
+    world: str = ""
+
+    def places(self, run: Path) -> dict[str, dict[tuple[str, int], Path]]:
+        """Folders of a run's conversations by partner, split and seed; they depend on all that these depend on."""
+        found: dict[str, dict[tuple[str, int], Path]] = {}
+        for name in self.plan.partners:
+            chosen = self.partner(name)
+            model = Path(str(chosen.args.get("model_name", ""))).expanduser()
+            results = [place / "result.json" for place in (run, model)]
+            about = [str(run), *(file_hash(path) for path in results if path.is_file()), chosen.model_dump_json()]
+            found[name] = {
+                (split, seed): self.output / FOLDER / f"{run.name}_{self._key(*about, split, str(seed))}" / name
+                for split in self.plan.splits
+                for seed in self.plan.seeds
+            }
+        return found
+
+    def _key(self, *about: str) -> str:
+        return content_hash([*about, *self.plan.overrides])[:12]
+
+    def partner(self, name: str) -> ComponentConfig:
+        (text,) = filled([self.plan.partners[name].model_dump_json()], self.output, world=self.world)
+        return ComponentConfig.model_validate_json(text)
+
+    def met(self, agent: str) -> list[str]:
+        """Partners that an agent met in training, by default those that its first run names as its own."""
+        if agent in self.plan.met:
+            return self.plan.met[agent]
+        config = load_yaml(self.runs[agent][0] / CONFIG_FILE)
+        given = ((config.get("env") or {}).get("args") or {}).get("partner") or {}
+        several = (given.get("args") or {}).get("partners", [given])
+        own = [(each.get("id"), each.get("args") or {}) for each in several]
+        found = {name: self.partner(name) for name in self.plan.partners}
+        return [name for name, each in found.items() if (each.id, each.args) in own]
+
+
+def play(agents: Agents, n_jobs: int) -> dict[str, int]:
+    """Hold the conversations of agents with all partners, unless they are there; see `run_all`."""
+    commands, plan = {}, agents.plan
+    for agent, folders in agents.runs.items():
         for number, run in enumerate(folders):
-            for partner, place in _places(plan, run, output).items():
-                if (place / "metrics.json").is_file():
-                    continue
-                chosen = _partner(plan, partner, output).model_dump(exclude_defaults=True)
-                sets = [*_overrides(plan), "train_evaluation.partner=null", f"env.args.partner={json.dumps(chosen)}"]
-                flags = [text for each in sets for text in ("--set", each)]
-                flags += ["--trust"] if plan.trust or run.is_relative_to(output) else []
-                command = ["evaluate", "--run", str(run), "--split", plan.split, *flags, "--output_path", str(place)]
-                place.parent.mkdir(parents=True, exist_ok=True)
-                log = place.with_name(f"{place.name}.log")
-                commands[f"{agent} {number} with {partner}"] = Command(command, log)
+            for partner, places in agents.places(run).items():
+                given = f"env.args.partner={json.dumps(agents.partner(partner).model_dump(exclude_defaults=True))}"
+                for (split, seed), place in places.items():
+                    if (place / "metrics.json").is_file():
+                        continue
+                    # The seed is the same for all agents, so that partners draw the same.
+                    sets = [f"seed={seed}", *plan.overrides, "train_evaluation.partner=null", given]
+                    flags = [text for each in sets for text in ("--set", each)]
+                    flags += ["--trust"] if plan.trust or run.is_relative_to(agents.output) else []
+                    command = ["evaluate", "--run", str(run), "--split", split, *flags, "--output_path", str(place)]
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    name = f"{agents.world} {agent} {number} with {partner}, {split} {seed}".strip()
+                    commands[name] = Command(command, place.with_name(f"{place.name}.log"))
     return run_all(commands, n_jobs)
 
 
-def read(plan: CrossPlayPlan, metrics: Sequence[str], agents: Mapping[str, Sequence[Path]], output: Path) -> CrossPlay:
+def read(agents: Agents, metrics: Sequence[str]) -> CrossPlay:
     """Read the conversations of agents that are complete with all partners."""
+    plan = agents.plan
     found = CrossPlay([*plan.partners], {metric: {} for metric in metrics})
-    ids: list[str] = []
-    for agent, folders in agents.items():
-        places = [_places(plan, run, output) for run in folders]
-        if not places or not all((place / "metrics.json").is_file() for each in places for place in each.values()):
+    ids: dict[str, list[str]] = {}
+    for agent, folders in agents.runs.items():
+        of_runs = [agents.places(run) for run in folders]
+        places = [place for each in of_runs for by_split in each.values() for place in by_split.values()]
+        if not places or not all((place / "metrics.json").is_file() for place in places):
             continue
-        held = {name: [_conversations(each[name]) for each in places] for name in found.partners}
-        for each in (one for of_partner in held.values() for one in of_partner):
-            if each.sample_ids != (ids := ids or each.sample_ids):
+        held = {place: _conversations(place) for place in places}
+        for (split, _), place in (item for each in of_runs for by_split in each.values() for item in by_split.items()):
+            if held[place].sample_ids != ids.setdefault(split, held[place].sample_ids):
                 raise DataError(f"cross_play: agent {agent!r} has other samples than the first; their datapools differ")
         for metric in metrics:
+            scores = {place: _scores(each, metric) for place, each in held.items()}
             found.scores[metric][agent] = {
-                name: np.array([_scores(each, metric) for each in of_partner]) for name, of_partner in held.items()
+                name: np.array([_by_sample(plan, each[name], scores) for each in of_runs]) for name in found.partners
             }
-        found.met[agent] = plan.met[agent] if agent in plan.met else _met(plan, folders[0], output)
+        found.met[agent] = agents.met(agent)
+    return found
+
+
+def _by_sample(plan: CrossPlayPlan, places: Mapping[tuple[str, int], Path], scores: Mapping[Path, Scores]) -> Scores:
+    """Means over seeds, of the samples of all splits."""
+    of_splits = [[scores[places[split, seed]] for seed in plan.seeds] for split in plan.splits]
+    return np.concatenate([_mean(each) if len(each) > 1 else each[0] for each in of_splits])
+
+
+def pooled(worlds: Sequence[CrossPlay]) -> CrossPlay:
+    """The samples of several worlds, one after another; NaN in worlds where an agent has no runs."""
+    found = CrossPlay(worlds[0].partners)
+    for agent, met in (item for world in worlds for item in world.met.items()):
+        if found.met.setdefault(agent, met) != met:
+            raise ConfigError(f"cross_play.met.{agent}: the agent met other partners in another world; name them alike")
+    for metric in worlds[0].scores:
+        of_worlds = [world.scores[metric] for world in worlds]
+        n_samples = [next(iter(next(iter(each.values())).values())).shape[1] for each in of_worlds]
+        found.scores[metric] = {agent: {} for agent in found.met}
+        for agent, name in itertools.product(found.met, found.partners):
+            parts = [
+                each[agent][name] if agent in each else np.empty((0, n))
+                for each, n in zip(of_worlds, n_samples, strict=True)
+            ]
+            n_runs = max(map(len, parts))
+            rows = [np.pad(part, ((0, n_runs - len(part)), (0, 0)), constant_values=np.nan) for part in parts]
+            found.scores[metric][agent][name] = np.concatenate(rows, axis=1)
     return found
 
 
@@ -128,45 +204,14 @@ def _scores(found: Predictions, metric: str) -> Scores:
     return found.scores[metric]
 
 
-def agents_of(plan: CrossPlayPlan, rows: Mapping[str, Sequence[Path]], output: Path) -> dict[str, list[Path]]:
-    """Runs of the agents: those of the plan's rows, and others."""
+def agents_of(plan: CrossPlayPlan, rows: Mapping[str, Sequence[Path]], output: Path, world: str = "") -> Agents:
+    """The agents of a world: the plan's rows, and others."""
     own = {label: [*folders] for label, folders in rows.items() if folders}
     for label, folders in plan.agents.items():
-        own[label] = [Path(text).expanduser().absolute() for text in filled(folders, output)]
+        own[label] = [Path(text).expanduser().absolute() for text in filled(folders, output, world=world)]
         if missing := [folder for folder in own[label] if not is_complete(folder)]:
             raise RunFolderError(f"cross_play.agents.{label}: {missing[0]} is no complete run")
-    return own
-
-
-def _partner(plan: CrossPlayPlan, name: str, output: Path) -> ComponentConfig:
-    (text,) = filled([plan.partners[name].model_dump_json()], output)
-    return ComponentConfig.model_validate_json(text)
-
-
-def _overrides(plan: CrossPlayPlan) -> list[str]:
-    """The seed is the same for all agents, so that partners draw the same."""
-    return ["seed=0", *plan.overrides]
-
-
-def _places(plan: CrossPlayPlan, run: Path, output: Path) -> dict[str, Path]:
-    """The folder of a run's conversations with each partner, which depends on all that they depend on."""
-    found = {}
-    for name in plan.partners:
-        chosen = _partner(plan, name, output)
-        results = [place / "result.json" for place in (run, Path(str(chosen.args.get("model_name", ""))).expanduser())]
-        about = [str(run), *(file_hash(path) for path in results if path.is_file()), chosen.model_dump_json()]
-        key = content_hash([*about, *_overrides(plan), plan.split])[:12]
-        found[name] = output / FOLDER / f"{run.name}_{key}" / name
-    return found
-
-
-def _met(plan: CrossPlayPlan, run: Path, output: Path) -> list[str]:
-    """Partners of the plan that a run names as its own."""
-    given = (((load_yaml(run / CONFIG_FILE).get("env") or {}).get("args") or {}).get("partner")) or {}
-    several = (given.get("args") or {}).get("partners", [given])
-    own = [(each.get("id"), each.get("args") or {}) for each in several]
-    found = {name: _partner(plan, name, output) for name in plan.partners}
-    return [name for name, each in found.items() if (each.id, each.args) in own]
+    return Agents(plan, own, output, world)
 
 
 def write_numbers(found: CrossPlay, path: Path) -> None:

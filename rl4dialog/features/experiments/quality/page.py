@@ -63,7 +63,7 @@ def cross_play_parts(plan: QualityPlan, found: CrossPlay, heatmap: str) -> list[
             cells = found.estimates(metric, agent)
             rows.append([agent, *(_interval(each) + " *" * (n in found.met[agent]) for n, each in cells.items())])
         header = ["agent", *found.partners, *MEANS]
-        parts += [f"### {plan.metrics[metric]}", _OF_CROSS_PLAY.format(metric=metric), _table(header, rows)]
+        parts += [f"### {plan.metrics.get(metric, metric)}", _OF_CROSS_PLAY.format(metric=metric), _table(header, rows)]
         reference = plan.reference if plan.reference in of_agents else next(iter(of_agents))
         pairs = [[agent, reference] for agent in of_agents if agent != reference]
         pairs += [pair for pair in plan.comparisons if {*pair} <= of_agents.keys() and pair not in pairs]

@@ -111,15 +111,19 @@ class CrossPlayPlan(Block):
     """Conversations of agents with partners whom they met in training, and with others."""
 
     partners: dict[str, ComponentConfig] = Field(min_length=2)
-    """Partners by name, such as ``{id: language_model, args: {model_name: "{output}/runs/..."}}``."""
+    """Partners by name, such as ``{id: language_model, args: {model_name: "{output}/runs/..."}}``.
+
+    ``{world}`` in them stands for the world of the agents."""
     agents: dict[str, list[str]] = Field(default_factory=dict)
     """More agents besides the rows of the plan: folders of complete runs, one for each seed, by label."""
     met: dict[str, list[str]] = Field(default_factory=dict)
     """Partners that an agent met in training, by its label. Default: those in the configs of its runs."""
     trust: bool = False
     """Whether the code that configs of other agents execute is allowed; see ``--trust``."""
-    split: Literal["train", "val", "test"] = "test"
-    """Split about whose samples they talk."""
+    splits: list[Literal["train", "val", "test"]] = Field(default=["test"], min_length=1)
+    """Splits about whose samples they talk."""
+    seeds: list[int] = Field(default=[0], min_length=1)
+    """Seeds of the conversations about each sample, whose mean counts."""
     overrides: list[str] = Field(default_factory=list, alias="set")
     """Overrides of the configs of all runs in these conversations."""
 
@@ -160,7 +164,7 @@ class QualityPlan(_WithSeeds):
 
     The second one may be ``before training``, the runs of the first one at their start."""
     pools_worlds: bool = False
-    """Whether a comparison has the pairs of all worlds, whose metrics must be the same, instead of those of each."""
+    """Whether comparisons and cross-play are about all worlds together, whose metrics must be the same."""
     outcomes: str | None = None
     """JSON file with the numbers of every run, for git, relative to the working directory. Runs in it are not repeated.
     Default: ``outcomes.json`` in the output folder, written from the run folders there.
@@ -173,8 +177,8 @@ class QualityPlan(_WithSeeds):
         earlier: list[str] = []
         if not self.runs and (self.cross_play is None or not self.cross_play.agents):
             raise ValueError("runs is missing; it needs at least one row, or cross_play.agents")
-        if self.cross_play is not None and self.worlds:
-            raise ValueError("cross_play is about agents of one world; remove 'worlds'")
+        if self.cross_play is not None and self.worlds and not self.pools_worlds:
+            raise ValueError("cross_play has the samples of all worlds, which needs 'pools_worlds: true'")
         if self.pools_worlds and len(metrics := {world.metric for world in self.worlds.values()}) != 1:
             raise ValueError(
                 f"pools_worlds needs worlds with the same metric, not {', '.join(sorted(metrics)) or 'none'}"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,6 +55,37 @@ def test_intervals_are_over_samples_and_of_several_runs_over_both():
     assert estimate(scores).value == pytest.approx((np.nanmean(scores[0]) + scores[1].mean()) / 2)
 
 
+def test_scores_are_means_over_seeds_of_the_samples_of_all_splits(tmp_path, monkeypatch):
+    block = {"partners": {"a": RULES, "b": STRANGER}, "agents": {"x": [str(tmp_path)]}, "splits": ["val", "test"]}
+    plan = load_plan(write_plan(tmp_path, runs=None, cross_play={**block, "seeds": [3, 4]}), [])
+    (tmp_path / "config.json").write_text("{}")
+    agents = cross_play.Agents(plan.cross_play, {"x": [tmp_path]}, tmp_path)
+    held = {}
+    for name, places in agents.places(tmp_path).items():
+        for (split, seed), place in places.items():
+            place.mkdir(parents=True)
+            (place / "metrics.json").touch()
+            n = {"val": 2, "test": 3}[split]
+            ids = [f"{split}{i}" for i in range(n)]
+            held[place] = SimpleNamespace(sample_ids=ids, scores={"m": np.arange(n) + seed + 10.0 * (name == "b")})
+    monkeypatch.setattr(cross_play, "read_predictions", lambda path: held[path.parent])
+    scores = cross_play.read(agents, ["m"]).scores["m"]["x"]
+    assert len(held) == 8 and scores["a"].tolist() == [[3.5, 4.5, 3.5, 4.5, 5.5]]
+    assert (scores["b"] - scores["a"] == 10).all()
+
+
+def test_worlds_are_pooled_and_compared_where_both_agents_are():
+    hard = np.random.default_rng(0).normal(size=(1, 60))
+    one, other = crossed(x=[hard] * 3, y=[hard + 1] * 3), crossed(x=[hard + 5] * 3)
+    found = cross_play.pooled([one, other])
+    assert found.estimates("m", "x")["a"].value == pytest.approx(hard.mean() + 2.5)
+    assert found.estimates("m", "y")["a"].value == pytest.approx(hard.mean() + 1)
+    assert found.differences("m", "y", "x")["a"].value == pytest.approx(1)
+    other.met["x"] = []
+    with pytest.raises(ConfigError, match=r"cross_play\.met\.x: the agent met other partners in another world"):
+        cross_play.pooled([one, other])
+
+
 def test_differences_are_paired_by_sample_and_run():
     rng = np.random.default_rng(0)
     hard = rng.normal(size=(3, 60))
@@ -86,12 +118,15 @@ def test_page_compares_with_the_reference_and_the_pairs_of_the_plan(tmp_path):
         ({"partners": {"a": RULES}}, "at least 2 items"),
         ({"partners": {"a": RULES, "b/c": STRANGER}}, "'b/c' must have only letters"),
         ({"partners": {"a": RULES, "b": STRANGER}, "met": {"PPO": ["c"]}}, "'c' is none of a, b"),
-        ({"partners": {"a": RULES, "b": STRANGER}, "split": "dev"}, "split"),
+        ({"partners": {"a": RULES, "b": STRANGER}, "splits": ["dev"]}, "splits"),
     ],
 )
 def test_wrong_plan_is_named(tmp_path, block, message):
     with pytest.raises(ConfigError, match=message):
         load_plan(write_plan(tmp_path, cross_play=block), [])
+    worlds = {"worlds": {"w": {"config": "config.yml", "metric": "m"}}, "runs": {"PPO": {"seeds": [0]}}}
+    with pytest.raises(ConfigError, match="cross_play has the samples of all worlds, which needs 'pools_worlds: true'"):
+        load_plan(write_plan(tmp_path, **worlds, cross_play={"partners": {"a": RULES, "b": STRANGER}}), [])
     with pytest.raises(ConfigError, match="runs is missing"):
         load_plan(write_plan(tmp_path, runs=None, cross_play={"partners": {"a": RULES, "b": STRANGER}}), [])
 
@@ -125,5 +160,5 @@ def test_plan_gives_table_and_heatmap(tmp_path, monkeypatch):
     assert numbers["met"] == {"PPO": ["known"]}
     assert numbers["estimates"]["conversation/turns"]["PPO"]["known"]["value"] == 2.0
     assert cli.main([*command, "--set", "cross_play.met={PPO: []}"]) == 0
-    assert commands == [["PPO 0 with known", "PPO 0 with stranger"], []]
+    assert commands == [["PPO 0 with known, test 0", "PPO 0 with stranger, test 0"], []]
     assert json.loads((tmp_path / "out" / "cross_play.json").read_text())["met"] == {"PPO": []}
