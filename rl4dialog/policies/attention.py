@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -15,12 +15,15 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 @contextmanager
 def attending_by_products(device: torch.device) -> Iterator[None]:
     """Within it, models with ``sdpa`` attend from one token to their cache by matrix products, on a CPU in bfloat16."""
-    if device.type == "cpu":
-        ALL_ATTENTION_FUNCTIONS["sdpa"] = _attend
+    if device.type != "cpu":
+        yield
+        return
+    ALL_ATTENTION_FUNCTIONS["sdpa"] = _attend
     try:
         yield
     finally:
-        ALL_ATTENTION_FUNCTIONS["sdpa"] = sdpa_attention_forward
+        with suppress(KeyError):  # another thread has removed it
+            del ALL_ATTENTION_FUNCTIONS["sdpa"]
 
 
 def _attend(

@@ -94,15 +94,11 @@ class Agents:
             model = Path(str(chosen.args.get("model_name", ""))).expanduser()
             results = [place / "result.json" for place in (run, model)]
             about = [str(run), *(file_hash(path) for path in results if path.is_file()), chosen.model_dump_json()]
-            found[name] = {
-                (split, seed): self.output / FOLDER / f"{run.name}_{self._key(*about, split, str(seed))}" / name
-                for split in self.plan.splits
-                for seed in self.plan.seeds
-            }
+            found[name] = {}
+            for split, seed in itertools.product(self.plan.splits, self.plan.seeds):
+                key = content_hash([*about, *self.plan.overrides, split, str(seed)])[:12]
+                found[name][split, seed] = self.output / FOLDER / f"{run.name}_{key}" / name
         return found
-
-    def _key(self, *about: str) -> str:
-        return content_hash([*about, *self.plan.overrides])[:12]
 
     def partner(self, name: str) -> ComponentConfig:
         (text,) = filled([self.plan.partners[name].model_dump_json()], self.output, world=self.world)
