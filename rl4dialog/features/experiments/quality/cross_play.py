@@ -86,18 +86,17 @@ class Agents:
     output: Path
     world: str = ""
 
-    def places(self, run: Path) -> dict[str, dict[tuple[str, int], Path]]:
+    def places(self, run: Path) -> dict[tuple[str, str, int], Path]:
         """Folders of a run's conversations by partner, split and seed; they depend on all that these depend on."""
-        found: dict[str, dict[tuple[str, int], Path]] = {}
+        found = {}
         for name in self.plan.partners:
             chosen = self.partner(name)
             model = Path(str(chosen.args.get("model_name", ""))).expanduser()
             results = [place / "result.json" for place in (run, model)]
             about = [str(run), *(file_hash(path) for path in results if path.is_file()), chosen.model_dump_json()]
-            found[name] = {}
             for split, seed in itertools.product(self.plan.splits, self.plan.seeds):
                 key = content_hash([*about, *self.plan.overrides, split, str(seed)])[:12]
-                found[name][split, seed] = self.output / FOLDER / f"{run.name}_{key}" / name
+                found[name, str(split), seed] = self.output / FOLDER / f"{run.name}_{key}" / name
         return found
 
     def partner(self, name: str) -> ComponentConfig:
@@ -121,19 +120,18 @@ def play(agents: Agents, n_jobs: int) -> dict[str, int]:
     commands, plan = {}, agents.plan
     for agent, folders in agents.runs.items():
         for number, run in enumerate(folders):
-            for partner, places in agents.places(run).items():
-                given = f"env.args.partner={json.dumps(agents.partner(partner).model_dump(exclude_defaults=True))}"
-                for (split, seed), place in places.items():
-                    if (place / "metrics.json").is_file():
-                        continue
-                    # The seed is the same for all agents, so that partners draw the same.
-                    sets = [f"seed={seed}", *plan.overrides, "train_evaluation.partner=null", given]
-                    flags = [text for each in sets for text in ("--set", each)]
-                    flags += ["--trust"] if plan.trust or run.is_relative_to(agents.output) else []
-                    command = ["evaluate", "--run", str(run), "--split", split, *flags, "--output_path", str(place)]
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    name = f"{agents.world} {agent} {number} with {partner}, {split} {seed}".strip()
-                    commands[name] = Command(command, place.with_name(f"{place.name}.log"))
+            for (partner, split, seed), place in agents.places(run).items():
+                if (place / "metrics.json").is_file():
+                    continue
+                chosen = json.dumps(agents.partner(partner).model_dump(exclude_defaults=True))
+                # The seed is the same for all agents, so that partners draw the same.
+                sets = [f"seed={seed}", *plan.overrides, "train_evaluation.partner=null", f"env.args.partner={chosen}"]
+                flags = [text for each in sets for text in ("--set", each)]
+                flags += ["--trust"] if plan.trust or run.is_relative_to(agents.output) else []
+                command = ["evaluate", "--run", str(run), "--split", split, *flags, "--output_path", str(place)]
+                place.parent.mkdir(parents=True, exist_ok=True)
+                name = f"{agents.world} {agent} {number} with {partner}, {split} {seed}".strip()
+                commands[name] = Command(command, place.with_name(f"{place.name}.log"))
     return run_all(commands, n_jobs)
 
 
@@ -143,26 +141,26 @@ def read(agents: Agents, metrics: Sequence[str]) -> CrossPlay:
     found = CrossPlay([*plan.partners], {metric: {} for metric in metrics})
     ids: dict[str, list[str]] = {}
     for agent, folders in agents.runs.items():
-        of_runs = [agents.places(run) for run in folders]
-        places = [place for each in of_runs for by_split in each.values() for place in by_split.values()]
-        if not places or not all((place / "metrics.json").is_file() for place in places):
+        places = [agents.places(run) for run in folders]
+        if not places or not all((place / "metrics.json").is_file() for each in places for place in each.values()):
             continue
-        held = {place: _conversations(place) for place in places}
-        for (split, _), place in (item for each in of_runs for by_split in each.values() for item in by_split.items()):
-            if held[place].sample_ids != ids.setdefault(split, held[place].sample_ids):
+        held = [{key: _conversations(place) for key, place in each.items()} for each in places]
+        for (_, split, _), each in (item for of_run in held for item in of_run.items()):
+            if each.sample_ids != ids.setdefault(split, each.sample_ids):
                 raise DataError(f"cross_play: agent {agent!r} has other samples than the first; their datapools differ")
         for metric in metrics:
-            scores = {place: _scores(each, metric) for place, each in held.items()}
             found.scores[metric][agent] = {
-                name: np.array([_by_sample(plan, each[name], scores) for each in of_runs]) for name in found.partners
+                name: np.array([_by_sample(plan, name, of_run, metric) for of_run in held]) for name in plan.partners
             }
         found.met[agent] = agents.met(agent)
     return found
 
 
-def _by_sample(plan: CrossPlayPlan, places: Mapping[tuple[str, int], Path], scores: Mapping[Path, Scores]) -> Scores:
+def _by_sample(
+    plan: CrossPlayPlan, partner: str, held: Mapping[tuple[str, str, int], Predictions], metric: str
+) -> Scores:
     """Means over seeds, of the samples of all splits."""
-    of_splits = [[scores[places[split, seed]] for seed in plan.seeds] for split in plan.splits]
+    of_splits = [[_scores(held[partner, split, seed], metric) for seed in plan.seeds] for split in plan.splits]
     return np.concatenate([_mean(each) if len(each) > 1 else each[0] for each in of_splits])
 
 

@@ -24,15 +24,21 @@ def plan_of(tmp_path, **changes):
     return plan, planned_runs(plan, path, tmp_path / "out")
 
 
-def test_steps_are_made_once_and_in_order(tmp_path, monkeypatch):
-    made = []
+@pytest.fixture
+def made(monkeypatch):
+    """Commands of steps, which create the files that they name."""
+    commands = []
 
     def run_command(command):
-        made.append([*command])
+        commands.append([*command])
         Path(command[1]).touch()
         return 0
 
     monkeypatch.setattr(comparison, "run_command", run_command)
+    return commands
+
+
+def test_steps_are_made_once_and_in_order(tmp_path, made):
     steps = {name: {"command": ["make", f"{{output}}/{name}"], "creates": f"{{output}}/{name}"} for name in "ab"}
     plan, _ = plan_of(tmp_path, steps=steps)
     (tmp_path / "a").touch()
@@ -41,36 +47,20 @@ def test_steps_are_made_once_and_in_order(tmp_path, monkeypatch):
     assert made == [["make", f"{tmp_path}/b"]]
 
 
-def test_a_step_is_made_for_each_value(tmp_path, monkeypatch):
-    made = []
-
-    def run_command(command):
-        made.append([*command])
-        Path(command[1]).touch()
-        return 0
-
-    monkeypatch.setattr(comparison, "run_command", run_command)
+def test_a_step_is_made_for_each_value(tmp_path, made):
     step = {"for_each": [2, "b"], "command": ["make", "{output}/{each}", "[{each}]"], "creates": "{output}/{each}"}
     plan, _ = plan_of(tmp_path, steps={"all": step})
     make_steps(plan, tmp_path)
     assert made == [["make", f"{tmp_path}/2", "[2]"], ["make", f"{tmp_path}/b", "[b]"]]
 
 
-def test_a_step_is_made_only_for_its_worlds(tmp_path, monkeypatch):
-    made = []
-
-    def run_command(command):
-        made.append(command[1].rpartition("/")[2])
-        Path(command[1]).touch()
-        return 0
-
-    monkeypatch.setattr(comparison, "run_command", run_command)
+def test_a_step_is_made_only_for_its_worlds(tmp_path, made):
     everywhere, here = (
         {"command": ["make", f"{{output}}/{n}_{{world}}"], "creates": f"{{output}}/{n}_{{world}}"} for n in "ab"
     )
     plan = SimpleNamespace(steps={"a": Step(**everywhere), "b": Step(**here, worlds=["hard"])})
     make_steps(plan, tmp_path, [SimpleNamespace(seed=0, world=world) for world in ("easy", "hard")])
-    assert made == ["a_easy", "a_hard", "b_hard"]
+    assert [Path(path).name for _, path in made] == ["a_easy", "a_hard", "b_hard"]
 
 
 @pytest.mark.parametrize("code, message", [(3, r"step 'a' failed \(exit code 3\)"), (0, "step 'a' did not create")])

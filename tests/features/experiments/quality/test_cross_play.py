@@ -61,13 +61,12 @@ def test_scores_are_means_over_seeds_of_the_samples_of_all_splits(tmp_path, monk
     (tmp_path / "config.json").write_text("{}")
     agents = cross_play.Agents(plan.cross_play, {"x": [tmp_path]}, tmp_path)
     held = {}
-    for name, places in agents.places(tmp_path).items():
-        for (split, seed), place in places.items():
-            place.mkdir(parents=True)
-            (place / "metrics.json").touch()
-            n = {"val": 2, "test": 3}[split]
-            ids = [f"{split}{i}" for i in range(n)]
-            held[place] = SimpleNamespace(sample_ids=ids, scores={"m": np.arange(n) + seed + 10.0 * (name == "b")})
+    for (name, split, seed), place in agents.places(tmp_path).items():
+        place.mkdir(parents=True)
+        (place / "metrics.json").touch()
+        n = {"val": 2, "test": 3}[split]
+        ids = [f"{split}{i}" for i in range(n)]
+        held[place] = SimpleNamespace(sample_ids=ids, scores={"m": np.arange(n) + seed + 10.0 * (name == "b")})
     monkeypatch.setattr(cross_play, "read_predictions", lambda path: held[path.parent])
     scores = cross_play.read(agents, ["m"]).scores["m"]["x"]
     assert len(held) == 8 and scores["a"].tolist() == [[3.5, 4.5, 3.5, 4.5, 5.5]]
