@@ -41,6 +41,10 @@ class CrossPlay:
     partners: list[str]
     scores: dict[str, dict[str, dict[str, Scores]]] = field(default_factory=dict)  # by metric, agent and partner
     met: dict[str, list[str]] = field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)  # of agents that are not in all worlds
+
+    def label(self, agent: str) -> str:
+        return f"{agent} {self.where[agent]}" if agent in self.where else agent
 
     def estimates(self, metric: str, agent: str) -> dict[str, Estimate]:
         """The means with each partner, with all that it met and never met, and how much less it reaches with these."""
@@ -144,7 +148,7 @@ def read(agents: Agents, metrics: Sequence[str]) -> CrossPlay:
         places = [agents.places(run) for run in folders]
         if not places or not all((place / "metrics.json").is_file() for each in places for place in each.values()):
             continue
-        held = [{key: _conversations(place) for key, place in each.items()} for each in places]
+        held = [{key: conversations(place) for key, place in each.items()} for each in places]
         for (_, split, _), each in (item for of_run in held for item in of_run.items()):
             if each.sample_ids != ids.setdefault(split, each.sample_ids):
                 raise DataError(f"cross_play: agent {agent!r} has other samples than the first; their datapools differ")
@@ -170,6 +174,8 @@ def pooled(worlds: Sequence[CrossPlay]) -> CrossPlay:
     for agent, met in (item for world in worlds for item in world.met.items()):
         if found.met.setdefault(agent, met) != met:
             raise ConfigError(f"cross_play.met.{agent}: the agent met other partners in another world; name them alike")
+        if (n := sum(agent in world.met for world in worlds)) < len(worlds):
+            found.where[agent] = f"({n} of {len(worlds)} worlds)"
     for metric in worlds[0].scores:
         of_worlds = [world.scores[metric] for world in worlds]
         n_samples = [next(iter(next(iter(each.values())).values())).shape[1] for each in of_worlds]
@@ -185,7 +191,7 @@ def pooled(worlds: Sequence[CrossPlay]) -> CrossPlay:
     return found
 
 
-def _conversations(place: Path) -> Predictions:
+def conversations(place: Path) -> Predictions:
     found = read_predictions(path := place / "predictions.json")
     if found is None:
         raise DataError(f"cross_play: {path} is truncated; remove its folder to hold the conversations again")
@@ -229,6 +235,6 @@ def plot_heatmap(found: CrossPlay, metric: str, png: Path) -> None:
             frame = (column - 0.48, row - 0.48)
             axes.add_patch(type(axes.patch)(frame, 0.96, 0.96, fill=False, edgecolor="red", linewidth=2))
     axes.set_xticks(range(len(found.partners)), found.partners, rotation=20, ha="right")
-    axes.set_yticks(range(len(agents)), agents)
+    axes.set_yticks(range(len(agents)), map(found.label, agents))
     figure.colorbar(image, label=metric)
     save_figure(figure, png)

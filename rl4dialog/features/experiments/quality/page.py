@@ -52,18 +52,24 @@ _OF_CROSS_PLAY = (
     "95 % intervals over samples and, of several runs, over runs. * marks partners met in training; *gap* is how much "
     "more an agent reaches with these than with partners never met."
 )
+_OF_POOLED = (
+    " Means are over the worlds in which an agent has runs, differences over those in which both have some: compare "
+    "agents by these. Intervals take samples of different worlds as independent."
+)
 
 
 def cross_play_parts(plan: QualityPlan, found: CrossPlay, heatmap: str) -> list[str]:
     """The part of the page about agents and partners."""
     parts = ["## Cross-play", f"![agents by partners]({heatmap})"]
+    how_to_read = _OF_CROSS_PLAY + _OF_POOLED * bool(plan.worlds)
     for metric, of_agents in found.scores.items():
         rows = []
         for agent in of_agents:
             cells = found.estimates(metric, agent)
-            rows.append([agent, *(_interval(each) + " *" * (n in found.met[agent]) for n, each in cells.items())])
+            means = (_interval(each) + " *" * (name in found.met[agent]) for name, each in cells.items())
+            rows.append([found.label(agent), *means])
         header = ["agent", *found.partners, *MEANS]
-        parts += [f"### {plan.metrics.get(metric, metric)}", _OF_CROSS_PLAY.format(metric=metric), _table(header, rows)]
+        parts += [f"### {plan.metrics.get(metric, metric)}", how_to_read.format(metric=metric), _table(header, rows)]
         reference = plan.reference if plan.reference in of_agents else next(iter(of_agents))
         pairs = [[agent, reference] for agent in of_agents if agent != reference]
         pairs += [pair for pair in plan.comparisons if {*pair} <= of_agents.keys() and pair not in pairs]

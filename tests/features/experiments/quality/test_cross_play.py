@@ -80,6 +80,7 @@ def test_worlds_are_pooled_and_compared_where_both_agents_are():
     assert found.estimates("m", "x")["a"].value == pytest.approx(hard.mean() + 2.5)
     assert found.estimates("m", "y")["a"].value == pytest.approx(hard.mean() + 1)
     assert found.differences("m", "y", "x")["a"].value == pytest.approx(1)
+    assert [found.label(name) for name in "xy"] == ["x", "y (1 of 2 worlds)"]
     other.met["x"] = []
     with pytest.raises(ConfigError, match=r"cross_play\.met\.x: the agent met other partners in another world"):
         cross_play.pooled([one, other])
