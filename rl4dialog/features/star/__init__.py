@@ -9,6 +9,6 @@ FEATURE = Feature(
     "conversations of people with written goals and checkable calls (STAR)",
     needs=("tools",),
     ids=packaged_yaml(Path(__file__).with_name("catalog.yaml")),
-    configs=("star", "benchmarks/star_partners.yml"),
-    page="star.md",
+    configs=("star", "benchmarks/star_partners.yml", "benchmarks/star_cross_play.yml"),
+    page=("star.md", "star_partners.md"),
 )

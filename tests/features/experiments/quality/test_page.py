@@ -141,7 +141,12 @@ def test_the_way_to_the_ceiling_is_that_of_the_same_seeds(ladder, ours, base, ce
     assert cells["PPO"].get("of the way to the ceiling", "n/a") == share
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs/outcomes").glob("*.json")), ids=lambda path: path.stem)
+OUTCOMES = [
+    path for path in sorted((ROOT / "docs/outcomes").glob("*.json")) if (ROOT / f"docs/{path.stem}.md").exists()
+]
+
+
+@pytest.mark.parametrize("path", OUTCOMES, ids=lambda path: path.stem)
 def test_pages_in_git_have_the_numbers_of_their_outcomes(path):
     plan = load_plan(ROOT / f"task_configs/benchmarks/{path.stem}.yml", [])
     outcomes = sorted(read_outcomes(path), key=lambda run: (list(plan.runs).index(run.row), run.seed))
@@ -153,6 +158,9 @@ def test_pages_in_git_have_the_numbers_of_their_outcomes(path):
     assert made == kept
 
 
+@pytest.mark.skipif(
+    "star_partners" not in {path.stem for path in OUTCOMES}, reason="its page went with the feature star"
+)
 def test_cross_play_in_git_has_the_numbers_that_were_measured():
     page = (ROOT / "docs/star_partners.md").read_text(encoding="utf-8")
     measured = json.loads((ROOT / "docs/measured/star_partners.json").read_text(encoding="utf-8"))
