@@ -17,29 +17,39 @@ from pathlib import Path
 
 import numpy as np
 import script
+from numpy.typing import NDArray
 from scipy import stats
 
 from rl4dialog.core.config import text_config
 from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
 from rl4dialog.features.experiments.quality import cross_play
-from rl4dialog.features.experiments.quality.comparison import Ledger
+from rl4dialog.features.experiments.quality.comparison import Ledger, agents_in
+from rl4dialog.functional.statistics import ratio_standard_error
 from rl4dialog.inference.loading import read_run_config
 from rl4dialog.training.building.texts import build_data
 
-Scores = dict[tuple[str, str, str], float]  # by world, split and sample
-
 
 def clustered(differences: list[float], goals: list[str]) -> str:
-    """The mean, with a 95 % interval from the sums of what is left over in each goal (Student's t)."""
-    values, sums = np.array(differences), defaultdict[str, float](float)
-    for difference, goal in zip(values - values.mean(), goals, strict=True):
-        sums[goal] += difference
-    n = len(sums)
-    error = np.sqrt(n / (n - 1) * sum(total**2 for total in sums.values())) / len(values)
+    """The mean, with a 95 % interval (Student's t) whose error is that of sums over goals."""
+    by_goal = defaultdict[str, list[float]](list)
+    for difference, goal in zip(differences, goals, strict=True):
+        by_goal[goal].append(difference)
+    n, mean = len(by_goal), float(np.mean(differences))
+    error = ratio_standard_error([*map(sum, by_goal.values())], [*map(len, by_goal.values())])
     half = stats.t.ppf(0.975, n - 1) * error
-    p = 2 * stats.t.sf(abs(values.mean()) / error, n - 1) if error else float("nan")
-    text = f"{values.mean():.3f} [{values.mean() - half:.3f}, {values.mean() + half:.3f}]"
-    return f"{text}, p {p:.3f}, {len(values)} samples of {n} goals"
+    p = 2 * stats.t.sf(abs(mean) / error, n - 1) if error else float("nan")
+    return f"{mean:.3f} [{mean - half:.3f}, {mean + half:.3f}], p {p:.3f}, {len(differences)} samples of {n} goals"
+
+
+def goals_of(run: Path, played: cross_play.CrossPlay, key: str) -> list[str]:
+    """The goals of all samples, in the order of their scores."""
+    data, found = build_data(text_config(read_run_config(run, trust=True))), list[str]()
+    for split, ids in played.sample_ids.items():
+        about = {str(sample.id): sample.meta_data or {} for sample in data.samples(split)}
+        if missing := next((about[id] for id in ids if key not in about[id]), None):
+            raise DataError(f"--goal: no {key!r} in meta data{nearest_hint(key, missing)}")
+        found += [json.dumps(about[id][key], sort_keys=True, default=str) for id in ids]
+    return found
 
 
 def main() -> None:
@@ -51,40 +61,26 @@ def main() -> None:
     parser.add_argument("--metric", default="conversation/right_call", help="metric of conversations")
     args = parser.parse_args()
     ledger = Ledger(args.plan, [], args.output_path.absolute())
-    plan, scores, goals = ledger.plan, defaultdict[str, Scores](dict), dict[tuple[str, str, str], str]()
+    plan = ledger.plan
     if plan.cross_play is None or args.partner not in plan.cross_play.partners:
         raise ConfigError(f"--partner: {args.plan} has no cross_play with {args.partner!r}")
+    scores, goals = dict[tuple[str, str], NDArray[np.float64]](), dict[str, list[str]]()  # by agent and world; by world
     for world in plan.compared_in:
-        done = [run for run in ledger.runs if run.world == world and run.is_done(ledger.folder(run))]
-        rows = {run.label: [ledger.folder(other) for other in done if other.label == run.label] for run in done}
-        agents = cross_play.agents_of(plan.cross_play, rows, ledger.output, world)
-        for agent, folders in agents.runs.items():
-            places = [item for run in folders for item in agents.places(run).items() if item[0][0] == args.partner]
-            if not all((place / "metrics.json").is_file() for _, place in places):
-                continue
-            if not any(key[0] == world for key in goals):
-                data = build_data(text_config(read_run_config(folders[0], trust=True)))
-                for part in plan.cross_play.splits:
-                    for sample in data.samples(part):
-                        if args.goal not in (about := sample.meta_data or {}):
-                            raise DataError(f"--goal: no {args.goal!r} in meta data{nearest_hint(args.goal, about)}")
-                        goals[world, part, str(sample.id)] = json.dumps(about[args.goal], sort_keys=True, default=str)
-            held = defaultdict[tuple[str, str, str], list[float]](list)
-            for (_, split, _), place in places:
-                found = cross_play.conversations(place)
-                for id, score in zip(found.sample_ids, found.scores[args.metric], strict=True):
-                    held[world, split, str(id)].append(score)
-            scores[agent] |= {key: float(np.mean(values)) for key, values in held.items()}
+        agents = agents_in(ledger, plan.cross_play, world)
+        played = cross_play.read(agents, [args.metric])
+        for agent, by_partner in played.scores[args.metric].items():
+            scores[agent, world] = by_partner[args.partner].mean(axis=0)
+            if world not in goals:
+                goals[world] = goals_of(agents.runs[agent][0], played, args.goal)
     pairs = [tuple(pair) for pair in plan.comparisons]
-    pairs += [(agent, plan.reference) for agent in scores if plan.reference not in (None, agent)]
+    pairs += [(agent, plan.reference) for agent, _ in scores if plan.reference not in (None, agent)]
     for one, other in dict.fromkeys(pairs):
-        if not (both := [key for key in scores[one] if key in scores[other]]):
+        if not (both := [world for world in goals if {(one, world), (other, world)} <= scores.keys()]):
             continue
         print(f"{one} - {other}")
-        for world in ("", *dict.fromkeys(key[0] for key in both)):
-            keys = [key for key in both if world in ("", key[0])]
-            text = clustered([scores[one][key] - scores[other][key] for key in keys], [goals[key] for key in keys])
-            print(f"  {world or 'all'}: {text}")
+        for name, worlds in {"all": both, **{world: [world] for world in both}}.items():
+            differences = np.concatenate([scores[one, world] - scores[other, world] for world in worlds])
+            print(f"  {name}: {clustered(differences.tolist(), [goal for world in worlds for goal in goals[world]])}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,14 @@ from rl4dialog.features.experiments.quality.outcomes import (
     write_outcomes,
 )
 from rl4dialog.features.experiments.quality.page import cross_play_parts, plot_worlds, worlds_page
-from rl4dialog.features.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
+from rl4dialog.features.experiments.quality.plan import (
+    CrossPlayPlan,
+    PlannedRun,
+    QualityPlan,
+    filled,
+    load_plan,
+    planned_runs,
+)
 from rl4dialog.runs.run_folder import only_writer
 from rl4dialog.training.own_process import (
     RESUMED,
@@ -148,17 +155,22 @@ def compare(
     return code
 
 
+def agents_in(ledger: Ledger, plan: CrossPlayPlan, world: str) -> cross_play.Agents:
+    """The agents of a world whose runs are complete, in the order of seeds."""
+    rows: dict[str, list[Path]] = {label: [] for label in ledger.plan.runs}
+    for run in sorted(ledger.runs, key=lambda run: run.seed):
+        if run.world == world and run.is_done(folder := ledger.folder(run)):
+            rows[run.label].append(folder)
+    return cross_play.agents_of(plan, rows, ledger.output, world)
+
+
 def _cross_play(ledger: Ledger, n_jobs: int, failed: dict[str, int]) -> list[str]:
     """Hold conversations with all partners, unless there are no jobs; returns the parts of the page about them."""
     plan, output = ledger.plan, ledger.output
     assert plan.cross_play is not None
     worlds = []
     for world in plan.compared_in:
-        rows: dict[str, list[Path]] = {label: [] for label in plan.runs}
-        for run in sorted(ledger.runs, key=lambda run: run.seed):
-            if run.world == world and run.is_done(folder := ledger.folder(run)):
-                rows[run.label].append(folder)
-        agents = cross_play.agents_of(plan.cross_play, rows, output, world)
+        agents = agents_in(ledger, plan.cross_play, world)
         if n_jobs:
             failed |= cross_play.play(agents, n_jobs)
         worlds.append(cross_play.read(agents, ledger.metrics(world)))

@@ -42,6 +42,7 @@ class CrossPlay:
     scores: dict[str, dict[str, dict[str, Scores]]] = field(default_factory=dict)  # by metric, agent and partner
     met: dict[str, list[str]] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)  # of agents that are not in all worlds
+    sample_ids: dict[str, list[str]] = field(default_factory=dict)  # by split, of one world, in the order of the scores
 
     def label(self, agent: str) -> str:
         return f"{agent} {self.where[agent]}" if agent in self.where else agent
@@ -143,14 +144,13 @@ def read(agents: Agents, metrics: Sequence[str]) -> CrossPlay:
     """Read the conversations of agents that are complete with all partners."""
     plan = agents.plan
     found = CrossPlay([*plan.partners], {metric: {} for metric in metrics})
-    ids: dict[str, list[str]] = {}
     for agent, folders in agents.runs.items():
         places = [agents.places(run) for run in folders]
         if not places or not all((place / "metrics.json").is_file() for each in places for place in each.values()):
             continue
-        held = [{key: conversations(place) for key, place in each.items()} for each in places]
+        held = [{key: _conversations(place) for key, place in each.items()} for each in places]
         for (_, split, _), each in (item for of_run in held for item in of_run.items()):
-            if each.sample_ids != ids.setdefault(split, each.sample_ids):
+            if each.sample_ids != found.sample_ids.setdefault(split, each.sample_ids):
                 raise DataError(f"cross_play: agent {agent!r} has other samples than the first; their datapools differ")
         for metric in metrics:
             found.scores[metric][agent] = {
@@ -191,7 +191,7 @@ def pooled(worlds: Sequence[CrossPlay]) -> CrossPlay:
     return found
 
 
-def conversations(place: Path) -> Predictions:
+def _conversations(place: Path) -> Predictions:
     found = read_predictions(path := place / "predictions.json")
     if found is None:
         raise DataError(f"cross_play: {path} is truncated; remove its folder to hold the conversations again")
